@@ -1,0 +1,5 @@
+//! Makes operations safe to repeat.
+
+pub mod fingerprint;
+pub mod key;
+pub mod record;
