@@ -1,1 +1,2 @@
-fn main(){}
+//! The reference service.
+fn main() {}

@@ -1,1 +1,28 @@
 //! What makes two requests the same request.
+//!
+//! A [`Fingerprinter`] reduces a [`RequestView`] to a [`Fingerprint`]: SHA-256 over a versioned encoding of method,
+//! original path, raw query, content type, content encoding, chosen headers and body. JSON bodies count by value
+//! (member order, white space and number spelling do not matter), all other bodies count byte for byte;
+//! `multipart/form-data` does too, its boundary included.
+//!
+//! Authorization, cookies, dates, trace ids, user agent and preconditions never count: a client that repeats an
+//! operation after it renewed its token or re-read the entity tag must get its stored answer.
+//!
+//! Each fingerprint carries the [`Profile`] that it was made under; [`Fingerprint::compare`] never calls two requests
+//! different when only the profiles differ.
+
+mod content;
+mod digest;
+mod fingerprinter;
+mod json;
+mod members;
+mod number;
+mod profile;
+mod string;
+mod transcript;
+mod view;
+
+pub use digest::{Fingerprint, Match};
+pub use fingerprinter::Fingerprinter;
+pub use profile::Profile;
+pub use view::RequestView;

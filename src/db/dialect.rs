@@ -1,0 +1,35 @@
+//! What the rest of the crate must know of an engine.
+
+use sqlx::Database;
+use sqlx::error::DatabaseError;
+
+use super::fault::Fault;
+
+/// A database engine that a [`Tx`](crate::Tx) can belong to. Sealed: implemented for the engines of this crate.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a database engine of `idempotency`",
+    note = "use `sqlx::Postgres` or `sqlx::Sqlite` with the feature of the same name"
+)]
+pub trait Dialect: Database + sealed::Sealed {
+    /// Opens a transaction that may write.
+    #[doc(hidden)]
+    const BEGIN: &'static str;
+
+    /// What an error that the database itself reported means for the transaction.
+    #[doc(hidden)]
+    fn fault(error: &(dyn DatabaseError + 'static)) -> Fault;
+
+    /// Fails where the transaction is aborted: sqlx's `commit` says Ok for such a one (H2).
+    #[doc(hidden)]
+    fn probe(connection: &mut Self::Connection) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+}
+
+pub(crate) mod sealed {
+    #[expect(unnameable_types, reason = "this is what seals `Dialect`")]
+    pub trait Sealed {}
+
+    #[cfg(feature = "postgres")]
+    impl Sealed for sqlx::Postgres {}
+    #[cfg(feature = "sqlite")]
+    impl Sealed for sqlx::Sqlite {}
+}

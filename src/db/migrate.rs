@@ -1,0 +1,90 @@
+//! Brings the tables to the newest version, with a history of its own (S30).
+//!
+//! sqlx's migrator is not used: its default history table is shared with the host's (VersionMissing), and it takes a
+//! session lock that it does not free on errors, which a pooler hands to somebody else.
+
+use super::sql::SchemaName;
+
+#[cfg(feature = "postgres")]
+pub(crate) use postgres::migrate as postgres;
+
+/// The SQL of one migration, from 1.
+pub(crate) fn schema_sql(migrations: &[&'static str], version: usize, schema: Option<&str>) -> Option<String> {
+    let text = migrations.get(version.checked_sub(1)?)?;
+    let schema = match schema {
+        Some(name) => Some(SchemaName::new(name)?),
+        None => None,
+    };
+    Some(super::sql::expand(text, schema.as_ref()).as_str().to_owned())
+}
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    use sha2::{Digest, Sha256};
+    use sqlx::{PgPool, Postgres};
+
+    use crate::db::begin::begin;
+    use crate::db::fault::{Fault, fault};
+    use crate::db::postgres::sql;
+    use crate::db::sql::{SchemaName, expand};
+    use crate::error::{Error, ErrorKind};
+
+    pub(crate) async fn migrate(pool: &PgPool, schema: &SchemaName) -> Result<(), Error> {
+        apply(pool, schema).await.map_err(|error| {
+            let kind = match fault::<Postgres>(&error) {
+                Fault::Lost => ErrorKind::Unavailable,
+                Fault::Conflict => ErrorKind::Conflict,
+                _ => ErrorKind::Setup,
+            };
+            Error::with_source(kind, error)
+        })
+    }
+
+    async fn apply(pool: &PgPool, schema: &SchemaName) -> Result<(), sqlx::Error> {
+        let lock = lock_of(schema);
+        create_history(pool, schema, lock).await?;
+        for (version, migration) in (1_i32..).zip(sql::MIGRATIONS) {
+            let mut transaction = begin(pool, sql::BEGIN).await?;
+            sqlx::query(sql::LOCK_MIGRATIONS).bind(lock).persistent(false).execute(&mut *transaction).await?;
+            let applied: i64 = sqlx::query_scalar(expand(sql::APPLIED, Some(schema)))
+                .bind(version)
+                .persistent(false)
+                .fetch_one(&mut *transaction)
+                .await?;
+            if applied == 0 {
+                sqlx::raw_sql(expand(migration, Some(schema))).execute(&mut *transaction).await?;
+                sqlx::query(expand(sql::RECORD_MIGRATION, Some(schema)))
+                    .bind(version)
+                    .persistent(false)
+                    .execute(&mut *transaction)
+                    .await?;
+            }
+            transaction.commit().await?;
+        }
+        Ok(())
+    }
+
+    /// Schema and history, under the lock: `CREATE … IF NOT EXISTS` alone fails when two processes run it at once.
+    async fn create_history(pool: &PgPool, schema: &SchemaName, lock: i64) -> Result<(), sqlx::Error> {
+        let mut transaction = begin(pool, sql::BEGIN).await?;
+        sqlx::query(sql::LOCK_MIGRATIONS).bind(lock).persistent(false).execute(&mut *transaction).await?;
+        // Asked first: creating a schema needs a privilege that a role need not have where it exists already.
+        let exists: bool = sqlx::query_scalar(sql::SCHEMA_EXISTS)
+            .bind(schema.as_str())
+            .persistent(false)
+            .fetch_one(&mut *transaction)
+            .await?;
+        if !exists {
+            sqlx::raw_sql(expand(sql::CREATE_SCHEMA, Some(schema))).execute(&mut *transaction).await?;
+        }
+        sqlx::raw_sql(expand(sql::HISTORY, Some(schema))).execute(&mut *transaction).await?;
+        transaction.commit().await
+    }
+
+    fn lock_of(schema: &SchemaName) -> i64 {
+        let digest: [u8; 32] =
+            Sha256::new().chain_update(b"idempotency/migrations/1\0").chain_update(schema.as_str()).finalize().into();
+        let [b0, b1, b2, b3, b4, b5, b6, b7, ..] = digest;
+        i64::from_be_bytes([b0, b1, b2, b3, b4, b5, b6, b7])
+    }
+}

@@ -1,0 +1,19 @@
+//! Everything that differs between databases, and everything that touches a transaction.
+
+pub(crate) mod begin;
+pub(crate) mod dialect;
+pub(crate) mod fault;
+pub(crate) mod migrate;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
+pub(crate) mod slot;
+pub(crate) mod sql;
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite;
+pub(crate) mod tx;
+mod unkeyed;
+
+pub use dialect::Dialect;
+pub use fault::is_retryable;
+pub use tx::{Tx, TxError};
+pub(crate) use unkeyed::LazyTransaction;

@@ -1,0 +1,34 @@
+//! Postgres: what the crate's own code must know of it.
+
+mod locks;
+pub(crate) mod sql;
+pub(crate) mod statements;
+
+use sqlx::error::DatabaseError;
+use sqlx::{PgConnection, Postgres};
+
+use super::Dialect;
+use super::fault::Fault;
+
+pub(crate) use locks::Locks;
+
+impl Dialect for Postgres {
+    const BEGIN: &'static str = sql::BEGIN;
+
+    fn fault(error: &(dyn DatabaseError + 'static)) -> Fault {
+        match error.code().as_deref().unwrap_or_default() {
+            "40001" | "40P01" | "55P03" => Fault::Conflict,
+            "25P02" => Fault::Aborted,
+            // Too many connections, shutting down, starting up, terminated by an administrator or by a timeout.
+            "53300" | "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "25P04" => Fault::Lost,
+            // Read-only: a replica, or a fail-over under way. Undefined table, column or schema; no privilege.
+            "25006" | "42P01" | "42703" | "3F000" | "42501" => Fault::Setup,
+            code if code.starts_with("08") => Fault::Lost,
+            _ => Fault::Refused,
+        }
+    }
+
+    async fn probe(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(sql::PROBE).execute(connection).await.map(drop)
+    }
+}

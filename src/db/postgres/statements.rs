@@ -1,0 +1,213 @@
+//! The statements of a Postgres store, prepared once for its schema, with their parameters and results in Rust types.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{PgConnection, Postgres, Row, SqlStr};
+
+use super::{Locks, sql};
+use crate::db::sql::{SchemaName, expand};
+use crate::fingerprint::Fingerprint;
+use crate::lookup::LookupKey;
+use crate::store::Token;
+
+/// The texts of one store.
+#[derive(Debug)]
+pub(crate) struct Statements {
+    claim: SqlStr,
+    settle: SqlStr,
+    store_finished: SqlStr,
+    find_own: SqlStr,
+    purge: SqlStr,
+    /// Off where the pool keeps no statement cache: named statements would pile up on the server (S10).
+    persistent: bool,
+}
+
+/// What the claim statement saw.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    Row { state: i16, fingerprint: Vec<u8>, answer: Option<Bytes> },
+    Claimed(ClaimedRow),
+    /// Somebody else holds the key; `other` if it is surely for another request.
+    Held { other: bool },
+    /// Committed after the statement's snapshot: ask again.
+    Unseen,
+}
+
+/// Where the claim's own row stands.
+#[derive(Clone, Debug)]
+pub(crate) struct ClaimedRow {
+    pub(crate) ctid: String,
+    pub(crate) xid: String,
+    /// Microseconds since the epoch, by the server's clock.
+    pub(crate) accepted: i64,
+}
+
+/// What rides in the claim statement to bound a transaction whose host dies without a word (S15).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) idle: Option<Duration>,
+    pub(crate) keepalive_idle: Duration,
+    pub(crate) keepalive_interval: Duration,
+}
+
+/// A finished record to store in a transaction of its own.
+pub(crate) struct Finished<'a> {
+    pub(crate) state: i16,
+    pub(crate) fingerprint: &'a Fingerprint,
+    pub(crate) token: Token,
+    pub(crate) accepted: i64,
+    pub(crate) retention: Duration,
+    pub(crate) answer: Option<&'a [u8]>,
+}
+
+pub(crate) const COMPLETED: i16 = 1;
+pub(crate) const ORPHANED: i16 = 2;
+
+impl Statements {
+    pub(crate) fn new(schema: &SchemaName, strict: bool, persistent: bool) -> Self {
+        let claim = if strict { sql::CLAIM_STRICT } else { sql::CLAIM };
+        Self {
+            claim: expand(claim, Some(schema)),
+            settle: expand(sql::SETTLE, Some(schema)),
+            store_finished: expand(sql::STORE_FINISHED, Some(schema)),
+            find_own: expand(sql::FIND_OWN, Some(schema)),
+            purge: expand(sql::PURGE, Some(schema)),
+            persistent,
+        }
+    }
+
+    fn query(&self, text: &SqlStr) -> Query<'static, Postgres, PgArguments> {
+        sqlx::query(text.clone()).persistent(self.persistent)
+    }
+
+    pub(crate) async fn claim(
+        &self,
+        connection: &mut PgConnection,
+        lookup: &LookupKey,
+        locks: Locks,
+        claim: (&Fingerprint, Token, Duration),
+        bounds: Bounds,
+    ) -> Result<Seen, sqlx::Error> {
+        let (fingerprint, token, retention) = claim;
+        let row = self
+            .query(&self.claim)
+            .bind(lookup.scope().as_str())
+            .bind(lookup.key().as_str())
+            .bind(lookup.endpoint().as_str())
+            .bind(locks.key)
+            .bind(locks.fingerprint.0)
+            .bind(locks.fingerprint.1)
+            .bind(&fingerprint.to_bytes()[..])
+            .bind(&token.as_bytes()[..])
+            .bind(microseconds(retention))
+            .bind(bounds.idle.map(|idle| idle.as_millis().clamp(1, i32::MAX as u128).to_string()))
+            .bind(whole_seconds(bounds.keepalive_idle))
+            .bind(whole_seconds(bounds.keepalive_interval))
+            .fetch_one(connection)
+            .await?;
+        read_claim(&row)
+    }
+
+    /// Whether exactly the claim's own row was settled, in its own transaction.
+    pub(crate) async fn settle(
+        &self,
+        connection: &mut PgConnection,
+        lookup: &LookupKey,
+        ctid: &str,
+        retention: Duration,
+        answer: &[u8],
+    ) -> Result<bool, sqlx::Error> {
+        let done = self
+            .query(&self.settle)
+            .bind(ctid)
+            .bind(lookup.scope().as_str())
+            .bind(lookup.key().as_str())
+            .bind(lookup.endpoint().as_str())
+            .bind(microseconds(retention))
+            .bind(answer)
+            .execute(connection)
+            .await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    /// The transaction that is open now, if it has written.
+    pub(crate) async fn current_xid(&self, connection: &mut PgConnection) -> Result<Option<String>, sqlx::Error> {
+        sqlx::query_scalar(sql::CURRENT_XID).persistent(self.persistent).fetch_one(connection).await
+    }
+
+    /// Whether the record was stored: not where somebody else holds the key or has a live record under it.
+    pub(crate) async fn store_finished(
+        &self,
+        connection: &mut PgConnection,
+        lookup: &LookupKey,
+        lock: i64,
+        record: &Finished<'_>,
+    ) -> Result<bool, sqlx::Error> {
+        let row = self
+            .query(&self.store_finished)
+            .bind(lookup.scope().as_str())
+            .bind(lookup.key().as_str())
+            .bind(lookup.endpoint().as_str())
+            .bind(lock)
+            .bind(&record.fingerprint.to_bytes()[..])
+            .bind(&record.token.as_bytes()[..])
+            .bind(record.state)
+            .bind(record.accepted)
+            .bind(microseconds(record.retention))
+            .bind(record.answer)
+            .fetch_one(connection)
+            .await?;
+        Ok(row.try_get::<i64, _>(0)? == 1)
+    }
+
+    /// Whether the answer of the claim with this token is committed.
+    pub(crate) async fn find_own(
+        &self,
+        connection: &mut PgConnection,
+        lookup: &LookupKey,
+        token: Token,
+    ) -> Result<bool, sqlx::Error> {
+        let row = self
+            .query(&self.find_own)
+            .bind(lookup.scope().as_str())
+            .bind(lookup.key().as_str())
+            .bind(lookup.endpoint().as_str())
+            .bind(&token.as_bytes()[..])
+            .fetch_optional(connection)
+            .await?;
+        Ok(row.is_some())
+    }
+
+    pub(crate) async fn purge(&self, connection: &mut PgConnection, limit: u32) -> Result<u64, sqlx::Error> {
+        Ok(self.query(&self.purge).bind(i64::from(limit)).execute(connection).await?.rows_affected())
+    }
+}
+
+fn read_claim(row: &PgRow) -> Result<Seen, sqlx::Error> {
+    if let Some(state) = row.try_get::<Option<i16>, _>("state")? {
+        let answer = row.try_get::<Option<Vec<u8>>, _>("answer")?.map(Bytes::from);
+        return Ok(Seen::Row { state, fingerprint: row.try_get("fingerprint")?, answer });
+    }
+    if let Some(ctid) = row.try_get::<Option<String>, _>("ctid")? {
+        let (xid, accepted) = (row.try_get("xid")?, row.try_get("accepted")?);
+        return Ok(Seen::Claimed(ClaimedRow { ctid, xid, accepted }));
+    }
+    if row.try_get::<Option<bool>, _>("got_key")? == Some(true) {
+        return Ok(Seen::Unseen);
+    }
+    let rival = row.try_get::<Option<bool>, _>("rival")?.unwrap_or(false);
+    Ok(Seen::Held { other: rival })
+}
+
+/// Retention as the server takes it; a thousand years is as good as for ever and stays within its calendar.
+fn microseconds(duration: Duration) -> i64 {
+    const MOST: Duration = Duration::from_secs(1_000 * 366 * 24 * 3600);
+    i64::try_from(duration.min(MOST).as_micros()).unwrap_or(i64::MAX)
+}
+
+fn whole_seconds(duration: Duration) -> String {
+    duration.as_secs().clamp(1, i32::MAX as u64).to_string()
+}

@@ -1,0 +1,81 @@
+//! Every name of telemetry, in one place.
+
+/// Something worth counting. Log lines and counters carry these names and nothing of a request (H9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Executed,
+    Replayed,
+    OtherProfile,
+    Refused(&'static str),
+    /// The store was unavailable and the request ran unprotected, as configured.
+    RanUnprotected,
+    /// A lease store could not record the answer of a handler that had succeeded.
+    Unsaved,
+    LeaseLost,
+    RenewalFailed,
+    TransactionEnded,
+    /// A story ended without an outcome: its task was cancelled.
+    Dropped,
+    Panicked,
+    NotKept,
+    StoreError,
+}
+
+impl Event {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Executed => "executed",
+            Self::Replayed => "replayed",
+            Self::OtherProfile => "other_profile",
+            Self::Refused(problem) => problem,
+            Self::RanUnprotected => "ran_unprotected",
+            Self::Unsaved => "unsaved",
+            Self::LeaseLost => "lease_lost",
+            Self::RenewalFailed => "renewal_failed",
+            Self::TransactionEnded => "transaction_ended",
+            Self::Dropped => "dropped",
+            Self::Panicked => "panicked",
+            Self::NotKept => "not_kept",
+            Self::StoreError => "store_error",
+        }
+    }
+
+    #[cfg(feature = "tracing")]
+    const fn severity(self) -> tracing::Level {
+        match self {
+            Self::TransactionEnded => tracing::Level::ERROR,
+            Self::Executed | Self::Replayed | Self::Refused(_) => tracing::Level::DEBUG,
+            _ => tracing::Level::WARN,
+        }
+    }
+}
+
+/// The counter of all events, with the label `event`.
+#[cfg(feature = "metrics")]
+const COUNTER: &str = "idempotency_events_total";
+
+/// Counts and logs an event.
+pub(crate) fn emit(event: Event) {
+    record(event, None);
+}
+
+/// Counts and logs an event with the error behind it.
+pub(crate) fn emit_error(event: Event, error: &crate::Error) {
+    record(event, Some(error));
+}
+
+fn record(event: Event, error: Option<&crate::Error>) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!(COUNTER, "event" => event.name()).increment(1);
+    #[cfg(feature = "tracing")]
+    {
+        let name = event.name();
+        let error = error.map(|error| error as &(dyn std::error::Error + 'static));
+        match event.severity() {
+            tracing::Level::ERROR => tracing::error!(event = name, error, "idempotency"),
+            tracing::Level::WARN => tracing::warn!(event = name, error, "idempotency"),
+            _ => tracing::debug!(event = name, error, "idempotency"),
+        }
+    }
+    let _ = (event.name(), error);
+}

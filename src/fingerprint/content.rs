@@ -1,0 +1,114 @@
+//! What the headers say of the body: media type and coding.
+
+use http::HeaderMap;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+
+/// Media type and content coding of a body, in lower case.
+#[derive(Debug, PartialEq)]
+pub(super) struct Content {
+    /// `type/subtype` of each Content-Type line, parameters left out (RFC 9110 section 8.3.1). More than one line is an
+    /// error of the client's, and is kept apart from one line.
+    essences: Vec<Vec<u8>>,
+    /// The codings in the order that they were applied in (RFC 9110 section 8.4), `identity` left out.
+    codings: Vec<Vec<u8>>,
+}
+
+impl Content {
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let essences = headers.get_all(CONTENT_TYPE).iter().map(|value| essence(value.as_bytes())).collect();
+        let codings = headers
+            .get_all(CONTENT_ENCODING)
+            .iter()
+            .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
+            .map(|coding| coding.trim_ascii().to_ascii_lowercase())
+            .filter(|coding| !coding.is_empty() && coding != b"identity")
+            .collect();
+        Content { essences, codings }
+    }
+
+    pub(super) fn essences(&self) -> &[Vec<u8>] {
+        &self.essences
+    }
+
+    pub(super) fn codings(&self) -> &[Vec<u8>] {
+        &self.codings
+    }
+
+    /// Whether the body's bytes are said to be JSON text: `application/json` or a `+json` suffix (RFC 6839 section
+    /// 3.1), not compressed.
+    pub(super) fn is_plain_json(&self) -> bool {
+        let [essence] = self.essences.as_slice() else {
+            return false;
+        };
+        self.codings.is_empty()
+            && (essence == b"application/json" || (essence.contains(&b'/') && essence.ends_with(b"+json")))
+    }
+}
+
+fn essence(value: &[u8]) -> Vec<u8> {
+    let end = value.iter().position(|&byte| byte == b';').unwrap_or(value.len());
+    value[..end].trim_ascii().to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn content(lines: &[(HeaderName, &str)]) -> Content {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(name.clone(), HeaderValue::from_str(value).unwrap());
+        }
+        Content::of(&headers)
+    }
+
+    #[test]
+    fn the_media_type_counts_without_case_and_parameters() {
+        // H14
+        let plain = content(&[(CONTENT_TYPE, "application/json")]);
+        assert_eq!(content(&[(CONTENT_TYPE, " Application/JSON ; charset=UTF-8")]), plain);
+        assert_ne!(content(&[]), plain);
+        assert_ne!(content(&[(CONTENT_TYPE, "")]), content(&[]));
+        assert_ne!(content(&[(CONTENT_TYPE, "text/plain")]), plain);
+    }
+
+    #[test]
+    fn codings_count_in_order_without_case_and_identity() {
+        // H14
+        let gzip = content(&[(CONTENT_ENCODING, "gzip")]);
+        assert_eq!(content(&[(CONTENT_ENCODING, "identity, GZIP")]), gzip);
+        assert_eq!(content(&[(CONTENT_ENCODING, "identity")]), content(&[]));
+        let two = content(&[(CONTENT_ENCODING, "gzip, br")]);
+        assert_eq!(content(&[(CONTENT_ENCODING, "gzip"), (CONTENT_ENCODING, "br")]), two);
+        assert_ne!(content(&[(CONTENT_ENCODING, "br, gzip")]), two);
+    }
+
+    #[test]
+    fn json_is_application_json_and_the_json_suffix() {
+        // H15
+        for (media_type, is_json) in [
+            ("application/json", true),
+            ("application/json; charset=utf-8", true),
+            ("application/merge-patch+json", true),
+            ("application/vnd.api+JSON; ext=x", true),
+            ("application/json-seq", false),
+            ("application/x-ndjson", false),
+            ("text/plain", false),
+            ("+json", false),
+        ] {
+            assert_eq!(content(&[(CONTENT_TYPE, media_type)]).is_plain_json(), is_json, "{media_type}");
+        }
+        assert!(!content(&[]).is_plain_json());
+    }
+
+    #[test]
+    fn a_compressed_body_is_not_plain_json() {
+        // H15
+        let json = (CONTENT_TYPE, "application/json");
+        assert!(!content(&[json.clone(), (CONTENT_ENCODING, "gzip")]).is_plain_json());
+        assert!(content(&[json.clone(), (CONTENT_ENCODING, "identity")]).is_plain_json());
+        assert!(!content(&[json.clone(), json]).is_plain_json());
+    }
+}

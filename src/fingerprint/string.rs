@@ -1,0 +1,155 @@
+//! JSON strings (RFC 8259 section 7), unescaped.
+
+/// Ends a string in the canonical encoding. It occurs in no UTF-8 text, so no length is needed in front.
+pub(super) const END: u8 = 0xff;
+
+/// Reads what follows an opening quote. Writes the unescaped text and [`END`], and gives the number of bytes read, the
+/// closing quote included.
+///
+/// `rest` must be UTF-8. `None`: no closing quote, a bare control character, a bad escape or a lone surrogate.
+pub(super) fn scan(rest: &[u8], out: &mut Vec<u8>) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        let plain = plain_length(&rest[at..]);
+        out.extend_from_slice(&rest[at..at + plain]);
+        at += plain;
+        match rest.get(at)? {
+            b'"' => {
+                out.push(END);
+                return Some(at + 1);
+            }
+            b'\\' => at += 1 + unescape(&rest[at + 1..], out)?,
+            _ => return None,
+        }
+    }
+}
+
+/// How many bytes from the start need no attention: neither quote, backslash nor control character.
+fn plain_length(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(word) = bytes[at..].first_chunk::<8>() {
+        let marks = marks(u64::from_le_bytes(*word));
+        if marks != 0 {
+            return at + (marks.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    let tail = &bytes[at..];
+    at + tail.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f)).unwrap_or(tail.len())
+}
+
+/// Sets the top bit of the first byte that needs attention. Bits above that one may be wrong, because the subtractions
+/// borrow from higher bytes; zero is always right.
+fn marks(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word;
+    let equal = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    (equal(b'"') | equal(b'\\') | below(word, 0x20)) & (ONES * 0x80)
+}
+
+/// Reads what follows a backslash, writes the character and gives the number of bytes read.
+fn unescape(rest: &[u8], out: &mut Vec<u8>) -> Option<usize> {
+    let byte = match rest.first()? {
+        byte @ (b'"' | b'\\' | b'/') => *byte,
+        b'b' => 0x08,
+        b'f' => 0x0c,
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'u' => {
+            let (character, read) = unicode(&rest[1..])?;
+            out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            return Some(1 + read);
+        }
+        _ => return None,
+    };
+    out.push(byte);
+    Some(1)
+}
+
+/// Reads what follows `\u`: four hex digits, or two such groups that form a surrogate pair.
+fn unicode(rest: &[u8]) -> Option<(char, usize)> {
+    let high = hex4(rest)?;
+    if !(0xd800..0xdc00).contains(&high) {
+        // A low surrogate alone is no character.
+        return Some((char::from_u32(high)?, 4));
+    }
+    let low = hex4(rest[4..].strip_prefix(b"\\u")?)?;
+    if !(0xdc00..0xe000).contains(&low) {
+        return None;
+    }
+    Some((char::from_u32(0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00))?, 10))
+}
+
+fn hex4(rest: &[u8]) -> Option<u32> {
+    rest.first_chunk::<4>()?.iter().try_fold(0, |value, &digit| Some(value << 4 | char::from(digit).to_digit(16)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unescaped(text: &str) -> Option<String> {
+        let mut out = Vec::new();
+        let read = scan(text.as_bytes(), &mut out)?;
+        assert_eq!(read, text.len());
+        assert_eq!(out.pop(), Some(END));
+        Some(String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn strings_are_unescaped() {
+        // H15
+        for (text, expected) in [
+            (r#"""#, ""),
+            (r#"abc""#, "abc"),
+            (r#"\u0061\u00e9\u20AC\u20ac""#, "aé€€"),
+            (r#"\ud83d\ude00 😀""#, "😀 😀"),
+            (r#"\"\\\/\b\f\n\r\t""#, "\"\\/\u{8}\u{c}\n\r\t"),
+            (r#"\u0000""#, "\u{0}"),
+            (r#"a long text, then an \n escape""#, "a long text, then an \n escape"),
+        ] {
+            assert_eq!(unescaped(text).as_deref(), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn malformed_strings_are_refused() {
+        // H15
+        for text in [
+            "",
+            "abc",
+            "abcdefghijkl",
+            r"\",
+            r#"\x""#,
+            r#"\u12"#,
+            r#"\u12g4""#,
+            r#"\u+123""#,
+            "a\nb\"",
+            "abcdefghijk\u{1f}\"",
+            r#"\ud800""#,
+            r#"\ud800a""#,
+            r#"\ud800\n""#,
+            r#"\ud800\u0061""#,
+            r#"\ud800\ud800""#,
+            r#"\ud800\ue000""#,
+            r#"\udc00""#,
+            r#"\udc00\ud800""#,
+        ] {
+            assert_eq!(unescaped(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn every_byte_is_noticed_at_every_place() {
+        // H15: the search by words of eight agrees with the search by bytes.
+        for byte in 0..=255u8 {
+            for place in 0..20 {
+                let mut bytes = [0xc3; 20];
+                bytes[place] = byte;
+                let expected = if matches!(byte, b'"' | b'\\' | 0..=0x1f) { place } else { 20 };
+                assert_eq!(plain_length(&bytes), expected, "{byte:#x} at {place}");
+            }
+        }
+    }
+}

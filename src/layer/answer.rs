@@ -1,0 +1,173 @@
+//! The handler's answer: read whole where it is to be kept, and settled before its first byte leaves (H33, H40).
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::response::Parts;
+use http::{HeaderMap, Method, Response, StatusCode};
+use http_body::Body;
+use tokio::time::timeout;
+
+use super::body::ResponseBody;
+use super::collect::{Collected, Collector};
+use super::config::Config;
+use super::heartbeat::Held;
+use super::reply::{self, Reply};
+use super::story::{End, Run};
+use super::unwind::caught;
+use crate::error::{Error, ErrorKind};
+use crate::events::{Event, emit, emit_error};
+use crate::policy::{Decision, Outcome, Retention};
+use crate::problem::Conflicted;
+use crate::record::{Answer, AnswerBody};
+use crate::store::{Claim, ClaimRequest, Kept, Settled, Settlement};
+
+/// What came of the handler.
+pub(super) enum Handled<R: Body, E> {
+    Answer(Box<HandledAnswer<R>>),
+    /// It returned with the transaction still out.
+    Held(Error),
+    ServiceError(E),
+    Panicked(Box<dyn Any + Send>),
+}
+
+/// An answer with its body as far as it was read.
+pub(super) struct HandledAnswer<R: Body> {
+    parts: Parts,
+    outcome: Outcome,
+    body: ReadBody<R>,
+}
+
+enum ReadBody<R: Body> {
+    /// Not read: nothing of it is kept.
+    Untouched(R),
+    Whole(Bytes, Option<HeaderMap>),
+    /// Longer or slower than what is kept.
+    Rest(VecDeque<Bytes>, Pin<Box<R>>),
+    Broken(VecDeque<Bytes>, R::Error),
+}
+
+/// Takes the transaction back and reads as much of the answer as is to be kept.
+pub(super) async fn read<C: Claim, R: Body, E>(
+    config: &Config,
+    method: &Method,
+    held: &mut Held<C>,
+    response: Response<R>,
+) -> Handled<R, E> {
+    if let Err(error) = held.take_back() {
+        return Handled::Held(error);
+    }
+    let (parts, body) = response.into_parts();
+    let mut outcome = config.policy.outcome(&parts);
+    let stream = outcome.is_streaming() || is_stream(method, &parts, body.size_hint().lower(), config.answer_limit);
+    let body = if outcome.decision() == Decision::Abandon || stream {
+        ReadBody::Untouched(body)
+    } else {
+        match caught(read_whole(body, config.answer_limit, config.buffer_for)).await {
+            Ok(body) => body,
+            Err(payload) => return Handled::Panicked(payload),
+        }
+    };
+    if matches!(body, ReadBody::Broken(..)) {
+        outcome = Outcome::abandon();
+    }
+    Handled::Answer(Box::new(HandledAnswer { parts, outcome, body }))
+}
+
+async fn read_whole<R: Body>(body: R, limit: usize, buffer_for: Duration) -> ReadBody<R> {
+    if body.is_end_stream() {
+        return ReadBody::Whole(Bytes::new(), None);
+    }
+    let mut collector = Collector::new(body);
+    match timeout(buffer_for, collector.collect(limit)).await {
+        Ok(Collected::Whole(data, trailers)) => ReadBody::Whole(data, trailers),
+        Ok(Collected::Broken(error)) => ReadBody::Broken(collector.read, error),
+        Ok(Collected::TooLarge) | Err(_) => ReadBody::Rest(collector.read, collector.body),
+    }
+}
+
+/// Answers that are sent as they come, whatever their length (H40).
+fn is_stream(method: &Method, parts: &Parts, least_length: u64, limit: usize) -> bool {
+    const STREAMS: [&str; 5] = [
+        "text/event-stream",
+        "application/x-ndjson",
+        "application/ndjson",
+        "application/jsonl",
+        "multipart/x-mixed-replace",
+    ];
+    let essence = parts
+        .headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .map(|value| value.split(';').next().unwrap_or_default().trim());
+    parts.status == StatusCode::SWITCHING_PROTOCOLS
+        || method == Method::CONNECT
+        || least_length > limit as u64
+        || essence.is_some_and(|essence| STREAMS.iter().any(|stream| essence.eq_ignore_ascii_case(stream)))
+}
+
+impl<R: Body> HandledAnswer<R> {
+    /// Settles the claim and gives the reply.
+    pub(super) async fn settle<C: Claim, E>(
+        self: Box<Self>,
+        config: &Config,
+        asked: &ClaimRequest,
+        claim: C,
+    ) -> Run<R, E> {
+        let is_lease = claim.fence().is_some();
+        let decision = self.outcome.decision();
+        let conflicted = decision == Decision::Abandon && self.parts.extensions.get::<Conflicted>().is_some();
+        let settlement = match decision {
+            Decision::Commit => Settlement::Commit(self.kept(config, asked)),
+            Decision::Refuse => Settlement::Refuse(self.kept(config, asked)),
+            Decision::Abandon => Settlement::Abandon,
+        };
+        let reply = match claim.settle(settlement).await {
+            Ok(Settled::Recorded) => {
+                emit(Event::Executed);
+                self.into_reply()
+            }
+            Ok(Settled::Superseded(verdict)) => reply::of_verdict(verdict),
+            Err(error) if error.kind() == ErrorKind::Conflict => return Run::Conflicted(reply::failed(&error)),
+            // The work is done and no transaction can undo it: the client gets its answer, the key stays held (H35).
+            Err(error) if is_lease && error.kind() != ErrorKind::LeaseLost => {
+                emit_error(Event::Unsaved, &error);
+                self.into_reply()
+            }
+            Err(error) => reply::failed(&error),
+        };
+        if conflicted { Run::Conflicted(reply) } else { Run::End(End::Reply(reply)) }
+    }
+
+    /// What the store keeps of it.
+    fn kept(&self, config: &Config, asked: &ClaimRequest) -> Kept {
+        let (body, trailers) = match &self.body {
+            ReadBody::Whole(data, trailers) if self.outcome.keeps_body() => {
+                (AnswerBody::Kept(data.clone()), trailers.as_ref().map(|trailers| config.headers.filter(trailers)))
+            }
+            _ => {
+                emit(Event::NotKept);
+                (AnswerBody::NotKept, None)
+            }
+        };
+        let headers = config.headers.filter(&self.parts.headers);
+        let answer = Answer { status: self.parts.status, headers, body, trailers };
+        let retention = self.parts.extensions.get::<Retention>().map_or(asked.retention(), |retention| retention.0);
+        Kept { answer, retention }
+    }
+
+    /// The first client gets everything, kept or not.
+    fn into_reply(self) -> Reply<R> {
+        let body = match self.body {
+            ReadBody::Untouched(body) => ResponseBody::from(body),
+            ReadBody::Whole(data, trailers) => ResponseBody::whole(data, trailers),
+            ReadBody::Rest(read, body) => ResponseBody::rest(read, body),
+            ReadBody::Broken(read, error) => ResponseBody::broken(read, error),
+        };
+        Reply::Fresh(Response::from_parts(self.parts, body))
+    }
+}

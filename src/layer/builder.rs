@@ -1,0 +1,153 @@
+//! The setters of a layer.
+
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method};
+
+use super::IdempotencyLayer;
+use super::config::{Config, EndpointKey, Guard};
+use crate::fingerprint::Fingerprinter;
+use crate::key::{KeyRules, KeySource};
+use crate::policy::Policy;
+use crate::problem::Render;
+use crate::record::HeaderFilter;
+use crate::store::{RollbackOnDrop, Store};
+
+impl<S: Store> IdempotencyLayer<S> {
+    fn with(mut self, set: impl FnOnce(&mut Config)) -> Self {
+        set(&mut self.config);
+        self
+    }
+
+    /// The guarded methods: POST and PATCH unless you say otherwise. OPTIONS and HEAD are never guarded.
+    #[must_use]
+    pub fn methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
+        self.with(|config| config.methods = methods.into_iter().collect())
+    }
+
+    /// Decides per request which ones are guarded, instead of the methods.
+    #[must_use]
+    pub fn guard(self, guard: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.with(|config| config.guard = Some(Guard::new(guard)))
+    }
+
+    /// Refuses guarded requests without a key: 400 `missing-key`. By default they pass, with a plain transaction.
+    #[must_use]
+    pub fn require_key(self) -> Self {
+        self.with(|config| config.key_required = true)
+    }
+
+    /// Where the key comes from: the header field `Idempotency-Key` unless you say otherwise.
+    #[must_use]
+    pub fn key_source(self, source: KeySource) -> Self {
+        self.with(|config| config.key_source = source)
+    }
+
+    /// Stricter rules for keys.
+    #[must_use]
+    pub fn key_rules(self, rules: KeyRules) -> Self {
+        self.with(|config| config.key_rules = rules)
+    }
+
+    /// How the endpoint enters the look-up key: method and path unless you say otherwise.
+    #[must_use]
+    pub fn endpoint(self, endpoint: EndpointKey) -> Self {
+        self.with(|config| config.endpoint = endpoint)
+    }
+
+    /// What makes two requests the same request.
+    #[must_use]
+    pub fn fingerprint(self, fingerprinter: Fingerprinter) -> Self {
+        self.with(|config| config.fingerprinter = fingerprinter)
+    }
+
+    /// What an answer means for its operation.
+    #[must_use]
+    pub fn policy(self, policy: Policy) -> Self {
+        self.with(|config| config.policy = policy)
+    }
+
+    /// Which header fields of an answer are stored.
+    #[must_use]
+    pub fn stored_headers(self, headers: HeaderFilter) -> Self {
+        self.with(|config| config.headers = headers)
+    }
+
+    /// How refusals look: problem documents unless you say otherwise.
+    #[must_use]
+    pub fn refusals(self, render: impl Render) -> Self {
+        self.with(|config| config.renderer.set(render))
+    }
+
+    /// A `Link` field for refusals, such as `<https://docs.example.com/idempotency>; rel="describedby"`.
+    #[must_use]
+    pub fn described_by(self, link: HeaderValue) -> Self {
+        self.with(|config| config.renderer.described_by(link))
+    }
+
+    /// The header field that marks a replay: `Idempotent-Replayed` unless you say otherwise.
+    #[must_use]
+    pub fn replayed_header(self, name: HeaderName) -> Self {
+        self.with(|config| config.replayed_header = name)
+    }
+
+    /// The largest request body of a guarded request, in bytes (2 MiB); larger is 413.
+    #[must_use]
+    pub fn body_limit(self, bytes: usize) -> Self {
+        self.with(|config| config.body_limit = bytes)
+    }
+
+    /// The largest answer body that is stored, in bytes (8 MiB). A larger one reaches the first client whole, and a
+    /// retry is told 410 `answer-not-kept`.
+    #[must_use]
+    pub fn answer_limit(self, bytes: usize) -> Self {
+        self.with(|config| config.answer_limit = bytes)
+    }
+
+    /// How long an answer's body may take to be complete (10 s) before it is sent as it comes, and not kept.
+    #[must_use]
+    pub fn buffer_for(self, limit: Duration) -> Self {
+        self.with(|config| config.buffer_for = limit)
+    }
+
+    /// How long a claim may take, the wait for a connection included (5 s); then 503 `store-unavailable`.
+    #[must_use]
+    pub fn claim_timeout(self, limit: Duration) -> Self {
+        self.with(|config| config.claim_timeout = limit)
+    }
+
+    /// How long a record is kept from its acceptance (24 h); at least 60 s from its answer.
+    #[must_use]
+    pub fn retention(self, retention: Duration) -> Self {
+        self.with(|config| config.retention = retention)
+    }
+
+    /// Runs guarded requests *without protection* while the store cannot be reached, instead of 503. Each such run is
+    /// counted and logged; a retry of it runs again.
+    #[must_use]
+    pub fn run_unprotected_without_store(self) -> Self {
+        self.with(|config| config.unprotected_without_store = true)
+    }
+}
+
+impl<S> IdempotencyLayer<S>
+where
+    S: Store,
+    S::Claim: RollbackOnDrop,
+{
+    /// Drops the handler when its client leaves, and with it all that it wrote. By default the work goes on and the
+    /// client's retry gets its answer. Only for stores where a drop undoes everything; a handler that calls others
+    /// must not use it.
+    #[must_use]
+    pub fn cancel_on_disconnect(self) -> Self {
+        self.with(|config| config.detached = false)
+    }
+
+    /// Runs the handler again, up to `times`, where the database gave its transaction up in favour of another one
+    /// (0). Only for stores where nothing is left of the run before.
+    #[must_use]
+    pub fn rerun_on_conflict(self, times: u32) -> Self {
+        self.with(|config| config.reruns = times)
+    }
+}

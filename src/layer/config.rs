@@ -1,0 +1,115 @@
+//! The settings of a layer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{HeaderName, Method};
+
+use crate::fingerprint::Fingerprinter;
+use crate::key::{KeyRules, KeySource};
+use crate::policy::{Policy, Unguarded};
+use crate::problem::Renderer;
+use crate::record::HeaderFilter;
+use crate::scope::Scope;
+
+/// Set on every replayed answer, and on no other.
+pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// How the endpoint enters the look-up key (H11).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EndpointKey {
+    /// Method and original path: the same key on another path is another operation.
+    #[default]
+    Path,
+    /// Method and axum's `MatchedPath`, such as `/payments/{id}`; the path where there is none.
+    MatchedPath,
+    /// Left out: the same key on another endpoint is a mismatch (422).
+    Ignored,
+}
+
+#[derive(Clone)]
+pub(super) struct Config {
+    pub(super) scope: Scope,
+    pub(super) methods: Vec<Method>,
+    pub(super) guard: Option<Guard>,
+    pub(super) key_required: bool,
+    pub(super) key_source: KeySource,
+    pub(super) key_rules: KeyRules,
+    pub(super) endpoint: EndpointKey,
+    pub(super) fingerprinter: Fingerprinter,
+    pub(super) policy: Policy,
+    pub(super) headers: HeaderFilter,
+    pub(super) renderer: Renderer,
+    pub(super) replayed_header: HeaderName,
+    pub(super) body_limit: usize,
+    pub(super) answer_limit: usize,
+    pub(super) buffer_for: Duration,
+    pub(super) claim_timeout: Duration,
+    pub(super) retention: Duration,
+    pub(super) reruns: u32,
+    pub(super) detached: bool,
+    pub(super) unprotected_without_store: bool,
+}
+
+#[derive(Clone)]
+pub(super) struct Guard(Arc<dyn Fn(&Parts) -> bool + Send + Sync>);
+
+impl Guard {
+    pub(super) fn new(guard: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(guard))
+    }
+}
+
+impl Config {
+    pub(super) fn new(scope: Scope) -> Self {
+        Self {
+            scope,
+            methods: vec![Method::POST, Method::PATCH],
+            guard: None,
+            key_required: false,
+            key_source: KeySource::default(),
+            key_rules: KeyRules::default(),
+            endpoint: EndpointKey::default(),
+            fingerprinter: Fingerprinter::default(),
+            policy: Policy::default(),
+            headers: HeaderFilter::default(),
+            renderer: Renderer::default(),
+            replayed_header: IDEMPOTENT_REPLAYED,
+            body_limit: 2 * 1024 * 1024,
+            answer_limit: 8 * 1024 * 1024,
+            buffer_for: Duration::from_secs(10),
+            claim_timeout: Duration::from_secs(5),
+            retention: Duration::from_secs(24 * 60 * 60),
+            reruns: 0,
+            detached: true,
+            unprotected_without_store: false,
+        }
+    }
+
+    /// Whether the layer has anything to do with this request (H1, H3). A CORS preflight never needs a key.
+    pub(super) fn guards(&self, parts: &Parts) -> bool {
+        parts.method != Method::OPTIONS
+            && parts.method != Method::HEAD
+            && match &self.guard {
+                Some(Guard(guard)) => guard(parts),
+                None => self.methods.contains(&parts.method),
+            }
+            && parts.extensions.get::<Unguarded>().is_none()
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("scope", &self.scope)
+            .field("methods", &self.methods)
+            .field("key_required", &self.key_required)
+            .field("key_source", &self.key_source)
+            .field("endpoint", &self.endpoint)
+            .field("retention", &self.retention)
+            .finish_non_exhaustive()
+    }
+}

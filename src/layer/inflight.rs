@@ -1,0 +1,134 @@
+//! The keys of this process: so that a thousand duplicates of one request cost one question to the store (H46).
+//!
+//! It is never the authority. A full table means no short cut, never a refusal.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use crate::fingerprint::Fingerprint;
+use crate::record::Record;
+
+type Digest = [u8; 32];
+
+/// More keys than this at once are not kept track of.
+const CAPACITY: usize = 65_536;
+
+#[derive(Default)]
+pub(super) struct Inflight {
+    entries: Mutex<HashMap<Digest, Entry>>,
+}
+
+enum Entry {
+    /// A store call is under way; duplicates wait for its verdict, whatever their fingerprint.
+    Asking(Vec<oneshot::Sender<Word>>),
+    /// The handler runs.
+    Running(Fingerprint),
+}
+
+/// What the one who asked has learned, for those who waited.
+#[derive(Clone)]
+pub(super) enum Word {
+    /// It runs here, for a request with this fingerprint.
+    Running(Fingerprint),
+    /// It is done; the record is committed.
+    Committed(Arc<Record>),
+    /// The store told a request with this fingerprint that the key is another's.
+    Mismatch(Fingerprint),
+    /// The store told a request with this fingerprint that the same request runs elsewhere.
+    InProgress(Fingerprint),
+}
+
+/// What a request finds.
+pub(super) enum Meeting {
+    /// Nobody is at it: ask the store.
+    Ask(Ticket),
+    /// It runs in this process.
+    Running(Fingerprint),
+    /// Somebody is asking. An error of the receiver means: meet again.
+    Wait(oneshot::Receiver<Word>),
+}
+
+impl Inflight {
+    pub(super) fn meet(self: &Arc<Self>, digest: &Digest) -> Meeting {
+        let mut entries = self.lock();
+        let full = entries.len() >= CAPACITY;
+        match entries.get_mut(digest) {
+            Some(Entry::Running(fingerprint)) => Meeting::Running(*fingerprint),
+            Some(Entry::Asking(waiting)) => {
+                let (sender, receiver) = oneshot::channel();
+                // Whoever has given up waiting makes room for others.
+                if waiting.len() == waiting.capacity() {
+                    waiting.retain(|sender| !sender.is_closed());
+                }
+                waiting.push(sender);
+                Meeting::Wait(receiver)
+            }
+            None if full => Meeting::Ask(Ticket { table: None, digest: *digest }),
+            None => {
+                entries.insert(*digest, Entry::Asking(Vec::new()));
+                Meeting::Ask(Ticket { table: Some(Arc::clone(self)), digest: *digest })
+            }
+        }
+    }
+
+    /// How many keys are asked for or running.
+    pub(super) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Entry>> {
+        // Nothing panics under the lock; the table is a short cut and may be read in any case.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The right to ask the store for a key. Dropped without a word, the next one asks.
+pub(super) struct Ticket {
+    table: Option<Arc<Inflight>>,
+    digest: Digest,
+}
+
+impl Ticket {
+    /// Claimed: from now on duplicates are judged by the owner's fingerprint. The entry stays until the ticket goes,
+    /// which is when the settlement has returned.
+    pub(super) fn running(&self, fingerprint: Fingerprint) {
+        self.replace(Some(Entry::Running(fingerprint)), || Word::Running(fingerprint));
+    }
+
+    /// A verdict that others may share. `word` is asked for only where somebody waits.
+    pub(super) fn share(mut self, word: impl FnOnce() -> Word) {
+        self.replace(None, word);
+        // The next entry under this key is somebody else's.
+        self.table = None;
+    }
+
+    fn replace(&self, entry: Option<Entry>, word: impl FnOnce() -> Word) {
+        let Some(table) = &self.table else { return };
+        let before = {
+            let mut entries = table.lock();
+            match entry {
+                Some(entry) => entries.insert(self.digest, entry),
+                None => entries.remove(&self.digest),
+            }
+        };
+        if let Some(Entry::Asking(waiting)) = before
+            && !waiting.is_empty()
+        {
+            let word = word();
+            for sender in waiting {
+                // Nobody there: the request has given up.
+                let _ = sender.send(word.clone());
+            }
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(table) = &self.table {
+            table.lock().remove(&self.digest);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The one way through, from the claim on: claim, handler, answer, settlement.
+
+use std::any::Any;
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Request, Response};
+use http_body::Body;
+use tokio::time::timeout;
+use tower_service::Service;
+
+use super::answer::{self, Handled};
+use super::body::RequestBody;
+use super::heartbeat::Held;
+use super::inflight::{Ticket, Word};
+use super::reply::{self, Reply};
+use super::run::rebuild;
+use super::unwind::caught;
+use super::{Shared, keyless};
+use crate::attempt::Attempt;
+use crate::error::{Error, ErrorKind};
+use crate::events::{Event, emit};
+use crate::store::{Claim, ClaimRequest, Settlement, Store, Verdict};
+
+/// A request that is about to be claimed.
+pub(super) struct Story<S, Svc> {
+    pub(super) shared: Arc<Shared<S>>,
+    pub(super) inner: Svc,
+    pub(super) claim: ClaimRequest,
+    pub(super) parts: Parts,
+    pub(super) data: Bytes,
+    pub(super) trailers: Option<HeaderMap>,
+}
+
+/// How a story ends.
+pub(super) enum End<R: Body, E> {
+    Reply(Reply<R>),
+    /// The service's own error.
+    Error(E),
+    /// The handler's panic, to be resumed in its caller.
+    Panic(Box<dyn Any + Send>),
+}
+
+/// How one run ends.
+pub(super) enum Run<R: Body, E> {
+    End(End<R, E>),
+    /// The database gave the transaction up; the reply is for when it is not run again.
+    Conflicted(Reply<R>),
+}
+
+impl<S: Store, Svc> Story<S, Svc> {
+    pub(super) async fn tell<B, R>(mut self, ticket: Ticket) -> End<R, Svc::Error>
+    where
+        Svc: Service<Request<RequestBody<B>>, Response = Response<R>>,
+        B: Body,
+        R: Body,
+    {
+        let mut reruns = self.shared.config.reruns;
+        loop {
+            if let Err(error) = poll_fn(|cx| self.inner.poll_ready(cx)).await {
+                return End::Error(error);
+            }
+            let claim = match ask(&self.shared, &self.claim).await {
+                Ok(Verdict::Claimed(claim)) => claim,
+                Ok(verdict) => {
+                    share(ticket, &verdict, &self.claim);
+                    return End::Reply(reply::of_verdict(verdict));
+                }
+                Err(error) => return self.without_store(&error).await,
+            };
+            ticket.running(*self.claim.fingerprint());
+            let request = if reruns > 0 {
+                rebuild(self.parts.clone(), self.data.clone(), self.trailers.clone())
+            } else {
+                // The last run takes the request with it.
+                return match self.run_last(claim).await {
+                    Run::End(end) => end,
+                    Run::Conflicted(reply) => End::Reply(reply),
+                };
+            };
+            match run(&self.shared, &mut self.inner, &self.claim, claim, request).await {
+                Run::End(end) => return end,
+                Run::Conflicted(_) => {
+                    reruns -= 1;
+                    self.claim = self.claim.again();
+                }
+            }
+        }
+    }
+
+    async fn run_last<B, R>(mut self, claim: S::Claim) -> Run<R, Svc::Error>
+    where
+        Svc: Service<Request<RequestBody<B>>, Response = Response<R>>,
+        B: Body,
+        R: Body,
+    {
+        let request = rebuild(self.parts, self.data, self.trailers);
+        run(&self.shared, &mut self.inner, &self.claim, claim, request).await
+    }
+
+    /// A failed claim never reaches the handler (H23), unless the service has asked for it by name.
+    async fn without_store<B, R>(self, error: &Error) -> End<R, Svc::Error>
+    where
+        Svc: Service<Request<RequestBody<B>>, Response = Response<R>>,
+        B: Body,
+        R: Body,
+    {
+        let config = &self.shared.config;
+        if !config.unprotected_without_store || !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Full) {
+            return End::Reply(reply::failed(error));
+        }
+        emit(Event::RanUnprotected);
+        let request = rebuild(self.parts, self.data, self.trailers);
+        match keyless::run(self.inner, request, None, config).await {
+            Ok(response) => End::Reply(Reply::Fresh(response)),
+            Err(error) => End::Error(error),
+        }
+    }
+}
+
+async fn ask<S: Store>(shared: &Shared<S>, claim: &ClaimRequest) -> Result<Verdict<S::Claim>, Error> {
+    timeout(shared.config.claim_timeout, shared.store.claim(claim))
+        .await
+        .unwrap_or_else(|elapsed| Err(Error::with_source(ErrorKind::Unavailable, elapsed)))
+}
+
+/// Tells those who waited for the verdict what they may conclude from it.
+fn share<C>(ticket: Ticket, verdict: &Verdict<C>, claim: &ClaimRequest) {
+    match verdict {
+        Verdict::Replay(record) => ticket.share(|| Word::Committed(Arc::new(record.clone()))),
+        Verdict::Mismatch => ticket.share(|| Word::Mismatch(*claim.fingerprint())),
+        Verdict::InProgress { .. } => ticket.share(|| Word::InProgress(*claim.fingerprint())),
+        // Each asks for itself.
+        Verdict::Claimed(_) | Verdict::Orphaned => {}
+    }
+}
+
+/// Runs the handler under a claim and settles it, in every case.
+async fn run<S, Svc, B, R>(
+    shared: &Shared<S>,
+    inner: &mut Svc,
+    asked: &ClaimRequest,
+    claim: S::Claim,
+    mut request: Request<RequestBody<B>>,
+) -> Run<R, Svc::Error>
+where
+    S: Store,
+    Svc: Service<Request<RequestBody<B>>, Response = Response<R>>,
+    R: Body,
+{
+    let unfinished = Unfinished;
+    claim.attach(request.extensions_mut());
+    request.extensions_mut().insert(Attempt::new(asked, &claim));
+    let method = request.method().clone();
+    let mut held = Held::new(claim);
+    // The call itself may panic, before there is a future.
+    let handled = match caught(async { inner.call(request).await }).await {
+        Ok(Ok(response)) => answer::read(&shared.config, &method, &mut held, response).await,
+        Ok(Err(error)) => Handled::ServiceError(error),
+        Err(payload) => Handled::Panicked(payload),
+    };
+    let run = match held.release().await {
+        Some(claim) => settle(shared, asked, claim, handled).await,
+        None => Run::End(End::Reply(Reply::refused(crate::problem::ProblemKind::NotRecorded))),
+    };
+    unfinished.finished();
+    run
+}
+
+async fn settle<S: Store, R: Body, E>(
+    shared: &Shared<S>,
+    asked: &ClaimRequest,
+    claim: S::Claim,
+    handled: Handled<R, E>,
+) -> Run<R, E> {
+    match handled {
+        Handled::Answer(answer) => answer.settle(&shared.config, asked, claim).await,
+        // The claim is dropped and with it the key; the transaction follows when its holder lets go.
+        Handled::Held(error) => Run::End(End::Reply(reply::failed(&error))),
+        // What the settlement says is logged by the store; the caller gets what the handler did.
+        Handled::ServiceError(error) => {
+            let _ = claim.settle(Settlement::Abandon).await;
+            Run::End(End::Error(error))
+        }
+        Handled::Panicked(payload) => {
+            emit(Event::Panicked);
+            let _ = claim.settle(Settlement::Abandon).await;
+            Run::End(End::Panic(payload))
+        }
+    }
+}
+
+/// Tells of a run that was dropped before its settlement (case T07).
+struct Unfinished;
+
+impl Unfinished {
+    fn finished(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        emit(Event::Dropped);
+    }
+}

@@ -1,0 +1,55 @@
+//! The layer's own tasks: from the claim on, a request runs apart from its client (H25), and a shutdown can wait for
+//! all of them (H27).
+
+use std::any::Any;
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::task::JoinError;
+use tokio_util::task::TaskTracker;
+
+#[derive(Clone, Default)]
+pub(super) struct Tasks(TaskTracker);
+
+/// How a detached story failed to give an answer.
+pub(super) enum Detached {
+    /// It panicked: in code of the layer, since a handler's panic is caught in the story.
+    Panicked(Box<dyn Any + Send>),
+    /// Its runtime is shutting down.
+    Cancelled,
+}
+
+impl Tasks {
+    /// Runs `story` to its end, whether or not anybody waits for it. The caller's span goes with it; task-locals do
+    /// not.
+    pub(super) async fn run<F>(&self, story: F) -> Result<F::Output, Detached>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        #[cfg(feature = "tracing")]
+        let story = tracing::Instrument::in_current_span(story);
+        self.0.spawn(story).await.map_err(|error: JoinError| match error.try_into_panic() {
+            Ok(payload) => Detached::Panicked(payload),
+            Err(_) => Detached::Cancelled,
+        })
+    }
+
+    /// How many are running.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Waits until none is running. New ones may start meanwhile.
+    pub(super) async fn drain(&self) {
+        self.0.close();
+        self.0.wait().await;
+    }
+
+    /// As [`Tasks::drain`], for at most so long. Returns how many are still running.
+    pub(super) async fn drain_within(&self, limit: Duration) -> usize {
+        match tokio::time::timeout(limit, self.drain()).await {
+            Ok(()) => 0,
+            Err(_) => self.len(),
+        }
+    }
+}

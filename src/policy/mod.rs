@@ -1,0 +1,8 @@
+//! The decisions, apart from all I/O: what a stored state means for a request, and what an answer means for the
+//! operation.
+
+mod judge;
+mod outcome;
+
+pub use judge::{Judgement, State, judge};
+pub use outcome::{Decision, Outcome, Policy, Retention, Unguarded};

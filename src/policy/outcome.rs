@@ -1,0 +1,168 @@
+//! What a handler's answer means for the operation: Commit, Refuse or Abandon (H31, H32).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use http::response::Parts;
+
+/// What becomes of the handler's writes and of its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Decision {
+    /// Keep writes and answer: later requests with the key get this answer.
+    Commit,
+    /// Keep the answer, undo the writes: a decision about the operation that holds for late duplicates too.
+    Refuse,
+    /// Keep nothing: the key is free and the next attempt is judged afresh.
+    Abandon,
+}
+
+/// A handler's own word on its answer. As an extension of the response it overrides the layer's [`Policy`];
+/// with the feature `axum` it is also a response part: `(Outcome::refuse(), StatusCode::NOT_FOUND)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    decision: Decision,
+    streaming: bool,
+    body_kept: bool,
+}
+
+impl Outcome {
+    const fn of(decision: Decision) -> Self {
+        Self { decision, streaming: false, body_kept: true }
+    }
+
+    /// Keep writes and answer.
+    #[must_use]
+    pub const fn commit() -> Self {
+        Self::of(Decision::Commit)
+    }
+
+    /// Keep the answer, undo the writes. For business rules that answer 400, 403, 404 or 422 and must hold for late
+    /// duplicates.
+    #[must_use]
+    pub const fn refuse() -> Self {
+        Self::of(Decision::Refuse)
+    }
+
+    /// Keep nothing and free the key.
+    #[must_use]
+    pub const fn abandon() -> Self {
+        Self::of(Decision::Abandon)
+    }
+
+    /// Send the body as it comes, without buffering it: the writes are committed before the first byte, the answer is
+    /// recorded as not kept, and a retry is told 410 `answer-not-kept` (H40).
+    #[must_use]
+    pub const fn streaming(mut self) -> Self {
+        self.streaming = true;
+        self
+    }
+
+    /// Do not store the body, for secrets that are shown once; a retry is told 410 `answer-not-kept` (H41).
+    #[must_use]
+    pub const fn without_body(mut self) -> Self {
+        self.body_kept = false;
+        self
+    }
+
+    /// What becomes of writes and answer.
+    #[must_use]
+    pub const fn decision(&self) -> Decision {
+        self.decision
+    }
+
+    /// Whether the body is to be sent as it comes.
+    #[must_use]
+    pub const fn is_streaming(&self) -> bool {
+        self.streaming
+    }
+
+    /// Whether the body may be stored.
+    #[must_use]
+    pub const fn keeps_body(&self) -> bool {
+        self.body_kept
+    }
+}
+
+/// How long one operation's record is kept, counted from its acceptance (H44).
+///
+/// As an extension of the *request*, set by a middleware outside the layer, it replaces the layer's retention; as an
+/// extension of the *response* it replaces both when the answer is stored (H3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention(pub Duration);
+
+/// As an extension of a request, set by a middleware outside the layer: this request passes untouched (H3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unguarded;
+
+/// What an answer means where the handler does not say: a function of the response's head.
+///
+/// The default (H32): 2xx and 3xx commit; 402, 409 and 410 are decisions about the operation and refuse; every other
+/// 4xx and all 5xx abandon, since nothing was kept and the next attempt may fare better.
+#[derive(Clone)]
+pub struct Policy(Arc<dyn Fn(&Parts) -> Outcome + Send + Sync>);
+
+impl Policy {
+    /// A policy of your own. `f` is not asked where the response carries an [`Outcome`].
+    pub fn from_fn(f: impl Fn(&Parts) -> Outcome + Send + Sync + 'static) -> Self {
+        Self(Arc::new(f))
+    }
+
+    /// The outcome of this answer: the handler's own word, else the policy's.
+    #[must_use]
+    pub fn outcome(&self, response: &Parts) -> Outcome {
+        response.extensions.get::<Outcome>().copied().unwrap_or_else(|| (self.0)(response))
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self::from_fn(|response| Outcome::of(by_status(response.status)))
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Policy(..)")
+    }
+}
+
+fn by_status(status: StatusCode) -> Decision {
+    match status {
+        StatusCode::PAYMENT_REQUIRED | StatusCode::CONFLICT | StatusCode::GONE => Decision::Refuse,
+        s if s.is_client_error() || s.is_server_error() => Decision::Abandon,
+        // 1xx never reaches a layer as a final answer, save 101, whose handler has accepted the upgrade.
+        _ => Decision::Commit,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decide(status: u16) -> Decision {
+        let parts = http::Response::builder().status(status).body(()).unwrap().into_parts().0;
+        Policy::default().outcome(&parts).decision()
+    }
+
+    // H32, case R14, case L07
+    #[test]
+    fn every_status_has_its_default_decision() {
+        for status in 200..400 {
+            assert_eq!(decide(status), Decision::Commit, "{status}");
+        }
+        for status in 400..600 {
+            let expected = if [402, 409, 410].contains(&status) { Decision::Refuse } else { Decision::Abandon };
+            assert_eq!(decide(status), expected, "{status}");
+        }
+    }
+
+    // H32
+    #[test]
+    fn a_handlers_word_overrides_the_policy() {
+        let mut parts = http::Response::builder().status(404).body(()).unwrap().into_parts().0;
+        parts.extensions.insert(Outcome::refuse());
+        assert_eq!(Policy::default().outcome(&parts).decision(), Decision::Refuse);
+    }
+}

@@ -1,0 +1,199 @@
+//! The records of a memory store, and every step that changes one.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind};
+use crate::fingerprint::Fingerprint;
+use crate::policy::{Judgement, State, judge};
+use crate::record::{Answer, Record};
+use crate::store::{ClaimRequest, Kept, Settlement, Token, Verdict};
+
+type Digest = [u8; 32];
+
+/// A record is kept at least this long after it was settled (H44).
+const LEAST_KEPT: Duration = Duration::from_secs(60);
+/// How many expired records a claim sweeps on its way: more than it adds, so that the table shrinks by itself.
+const SWEPT_PER_CLAIM: u32 = 4;
+
+pub(super) struct Table {
+    capacity: usize,
+    rows: Mutex<Rows>,
+}
+
+#[derive(Default)]
+struct Rows {
+    by_key: HashMap<Digest, Row>,
+    /// When to look at which row again; entries of rows that have changed since are skipped.
+    expiry: BinaryHeap<Reverse<(Duration, Digest)>>,
+    /// The last fence of any key: one counter for all keys grows over release and expiry, too.
+    last_fence: u64,
+}
+
+struct Row {
+    fingerprint: Fingerprint,
+    accepted: Duration,
+    retention: Duration,
+    phase: Phase,
+}
+
+enum Phase {
+    Running { owner: Token, lease_ends: Duration, attempt: u64 },
+    Completed { answer: Answer, expires: Duration },
+}
+
+/// Who holds a claim, and as which attempt.
+pub(super) struct Owner {
+    digest: Digest,
+    token: Token,
+    pub(super) fence: u64,
+    pub(super) attempt: u64,
+}
+
+impl Table {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { capacity, rows: Mutex::default() }
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lock().by_key.len()
+    }
+
+    pub(super) fn claim(
+        &self,
+        request: &ClaimRequest,
+        now: Duration,
+        lease: Duration,
+    ) -> Result<Verdict<Owner>, Error> {
+        let rows = &mut *self.lock();
+        rows.sweep(now, SWEPT_PER_CLAIM);
+        let digest = *request.lookup().digest();
+        let mut attempt = 1;
+        let mut accepted = now;
+        match rows.by_key.get(&digest) {
+            Some(row) if row.is_live(now) => {
+                let (state, answer, lease_left) = match &row.phase {
+                    Phase::Running { lease_ends, .. } => (State::Running, None, lease_ends.saturating_sub(now)),
+                    Phase::Completed { answer, .. } => (State::Completed, Some(answer), Duration::ZERO),
+                };
+                match (judge(state, request.compare(&row.fingerprint)), answer) {
+                    (Judgement::Mismatch, _) => return Ok(Verdict::Mismatch),
+                    (Judgement::Replay, Some(answer)) => {
+                        let record = Record { fingerprint: row.fingerprint, answer: answer.clone() };
+                        return Ok(Verdict::Replay(record));
+                    }
+                    // A lease that has ended is taken over by the same request only: a mismatch was told above.
+                    (Judgement::InProgress, _) if lease_left.is_zero() => {
+                        accepted = row.accepted;
+                        attempt = row.attempt() + 1;
+                    }
+                    _ => return Ok(Verdict::InProgress { retry_after: None }),
+                }
+            }
+            Some(_) => {}
+            None if rows.by_key.len() >= self.capacity => return Err(ErrorKind::Full.into()),
+            None => {}
+        }
+        rows.last_fence += 1;
+        let lease_ends = now + lease;
+        let retention = request.retention();
+        rows.expiry.push(Reverse((lease_ends.max(accepted + retention), digest)));
+        let phase = Phase::Running { owner: request.token(), lease_ends, attempt };
+        rows.by_key.insert(digest, Row { fingerprint: *request.fingerprint(), accepted, retention, phase });
+        Ok(Verdict::Claimed(Owner { digest, token: request.token(), fence: rows.last_fence, attempt }))
+    }
+
+    pub(super) fn renew(&self, owner: &Owner, now: Duration, lease: Duration) -> Result<(), Error> {
+        let mut rows = self.lock();
+        match rows.owned(owner) {
+            Some(Phase::Running { lease_ends, .. }) => {
+                *lease_ends = now + lease;
+                Ok(())
+            }
+            _ => Err(ErrorKind::LeaseLost.into()),
+        }
+    }
+
+    /// Compares the owner's token in every case: a stale owner changes nothing (S3, case L12).
+    pub(super) fn settle(&self, owner: &Owner, settlement: Settlement, now: Duration) -> Result<(), Error> {
+        let rows = &mut *self.lock();
+        if rows.owned(owner).is_none() {
+            return Err(ErrorKind::LeaseLost.into());
+        }
+        match settlement {
+            Settlement::Commit(Kept { answer, retention }) | Settlement::Refuse(Kept { answer, retention }) => {
+                if let Some(row) = rows.by_key.get_mut(&owner.digest) {
+                    let expires = (row.accepted + retention).max(now + LEAST_KEPT);
+                    row.phase = Phase::Completed { answer, expires };
+                    rows.expiry.push(Reverse((expires, owner.digest)));
+                }
+            }
+            Settlement::Abandon => {
+                rows.by_key.remove(&owner.digest);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn sweep(&self, now: Duration, limit: u32) -> u64 {
+        self.lock().sweep(now, limit)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Rows> {
+        // Nothing panics while the lock is held; a poisoned lock guards rows that are whole all the same.
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Rows {
+    /// The phase of the row that `owner` still holds.
+    fn owned(&mut self, owner: &Owner) -> Option<&mut Phase> {
+        let phase = &mut self.by_key.get_mut(&owner.digest)?.phase;
+        matches!(phase, Phase::Running { owner: token, .. } if *token == owner.token).then_some(phase)
+    }
+
+    /// Forgets what has expired, running leases never before their end.
+    fn sweep(&mut self, now: Duration, limit: u32) -> u64 {
+        let mut swept = 0;
+        for _ in 0..limit {
+            match self.expiry.peek() {
+                Some(Reverse((due, _))) if *due <= now => {}
+                _ => break,
+            }
+            let Some(Reverse((_, digest))) = self.expiry.pop() else { break };
+            let Some(row) = self.by_key.get(&digest) else { continue };
+            if !row.is_live(now) {
+                self.by_key.remove(&digest);
+                swept += 1;
+            } else if let Phase::Running { lease_ends, .. } = &row.phase {
+                // Renewed since; settled rows have an entry of their own.
+                let due = (*lease_ends).max(row.accepted + row.retention);
+                self.expiry.push(Reverse((due.max(now + Duration::from_millis(1)), digest)));
+            }
+        }
+        swept
+    }
+}
+
+impl Row {
+    /// An expired record counts as absent for everyone at once (H24); a held lease never expires.
+    fn is_live(&self, now: Duration) -> bool {
+        match &self.phase {
+            Phase::Running { lease_ends, .. } => *lease_ends > now || self.accepted + self.retention > now,
+            Phase::Completed { expires, .. } => *expires > now,
+        }
+    }
+
+    fn attempt(&self) -> u64 {
+        match &self.phase {
+            Phase::Running { attempt, .. } => *attempt,
+            Phase::Completed { .. } => 1,
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The settings of a Postgres store.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::{ConnectOptions, PgPool, Postgres, Row};
+
+use super::{PostgresStore, Shared};
+use crate::db::begin::begin;
+use crate::db::fault::in_claim;
+use crate::db::postgres::sql;
+use crate::db::postgres::statements::{Bounds, Statements};
+use crate::db::sql::SchemaName;
+use crate::error::{Error, ErrorKind};
+
+/// Advisory locks in the shape that is used here, `xid8` and `pg_current_xact_id` exist from this version on.
+const OLDEST_VERSION: i32 = 130_000;
+
+/// The isolation level of the claim's transaction, whatever the pool's default is (S12).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// The default.
+    #[default]
+    ReadCommitted,
+    /// One snapshot for the handler, from the claim on.
+    RepeatableRead,
+    /// Handlers may fail with 40001; answer [`RetryLater`](crate::RetryLater). The store's own table adds none.
+    Serializable,
+}
+
+/// Builds a [`PostgresStore`].
+#[must_use]
+pub struct PostgresStoreBuilder {
+    pool: PgPool,
+    schema: Option<String>,
+    isolation: Isolation,
+    idle_timeout: Option<Duration>,
+    keepalive: (Duration, Duration),
+}
+
+impl PostgresStoreBuilder {
+    pub(super) fn new(pool: PgPool) -> Self {
+        Self {
+            pool,
+            schema: None,
+            isolation: Isolation::default(),
+            idle_timeout: Some(Duration::from_secs(300)),
+            keepalive: (Duration::from_secs(30), Duration::from_secs(10)),
+        }
+    }
+
+    /// The schema of the tables. Without it the search path decides, once, when the store is built.
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.schema = Some(schema.into());
+        self
+    }
+
+    /// The isolation level of the transaction that handlers get.
+    pub fn isolation(mut self, isolation: Isolation) -> Self {
+        self.isolation = isolation;
+        self
+    }
+
+    /// After how long without a statement the server ends a claim's transaction (5 minutes); the bound on a key whose
+    /// handler hangs. `None`: never.
+    pub fn idle_timeout(mut self, idle_timeout: Option<Duration>) -> Self {
+        self.idle_timeout = idle_timeout;
+        self
+    }
+
+    /// TCP keepalive of the server towards this client during a claim, in whole seconds (30 s idle, then every 10 s):
+    /// the bound on a key whose host died without a word.
+    pub fn keepalive(mut self, idle: Duration, interval: Duration) -> Self {
+        self.keepalive = (idle, interval);
+        self
+    }
+
+    /// Looks at the server and makes the store.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Setup`] for a schema name that cannot be one, a server before 13, a read-only replica, or a search
+    /// path that leads nowhere; [`ErrorKind::Unavailable`] if the server cannot be reached.
+    pub async fn build(self) -> Result<PostgresStore, Error> {
+        let setup = |what: &str| Error::with_source(ErrorKind::Setup, what);
+        let persistent = statement_cache_is_on(&self.pool);
+        let mut transaction = begin(&self.pool, sql::BEGIN).await.map_err(in_claim::<Postgres>)?;
+        let seen = sqlx::query(sql::INSPECT)
+            .persistent(persistent)
+            .bind(self.schema.as_deref())
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(in_claim::<Postgres>)?;
+        drop(transaction);
+        let version: i32 = seen.try_get("version").map_err(in_claim::<Postgres>)?;
+        if version < OLDEST_VERSION {
+            return Err(setup("Postgres 13 or newer is needed"));
+        }
+        if seen.try_get("replica").map_err(in_claim::<Postgres>)? {
+            return Err(setup("the pool leads to a read-only replica"));
+        }
+        let schema: Option<String> = seen.try_get("schema").map_err(in_claim::<Postgres>)?;
+        let schema = schema.ok_or_else(|| setup("the search path leads to no schema; name one"))?;
+        let schema = SchemaName::new(&schema).ok_or_else(|| setup("not a name for a schema"))?;
+        let strict = self.isolation != Isolation::ReadCommitted;
+        Ok(PostgresStore {
+            shared: Arc::new(Shared {
+                statements: Statements::new(&schema, strict, persistent),
+                pool: self.pool,
+                schema,
+                begin: match self.isolation {
+                    Isolation::ReadCommitted => sql::BEGIN,
+                    Isolation::RepeatableRead => sql::BEGIN_REPEATABLE_READ,
+                    Isolation::Serializable => sql::BEGIN_SERIALIZABLE,
+                },
+                strict,
+                bounds: Bounds {
+                    idle: self.idle_timeout,
+                    keepalive_idle: self.keepalive.0,
+                    keepalive_interval: self.keepalive.1,
+                },
+            }),
+        })
+    }
+}
+
+/// The pool's options show their cache only in their URL form.
+fn statement_cache_is_on(pool: &PgPool) -> bool {
+    let url = pool.connect_options().to_url_lossy();
+    !url.query_pairs().any(|(name, value)| name == "statement-cache-capacity" && value == "0")
+}
+
+impl fmt::Debug for PostgresStoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStoreBuilder")
+            .field("schema", &self.schema)
+            .field("isolation", &self.isolation)
+            .finish_non_exhaustive()
+    }
+}

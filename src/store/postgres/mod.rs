@@ -1,0 +1,182 @@
+//! The transactional store on Postgres 13 or newer.
+
+mod builder;
+mod claim;
+
+use std::fmt;
+use std::sync::Arc;
+
+use sqlx::{PgPool, Postgres};
+
+use super::{ClaimRequest, Purge, Store, Unkeyed, Verdict};
+use crate::db::LazyTransaction;
+use crate::db::begin::begin;
+use crate::db::fault::{Fault, fault, in_claim};
+use crate::db::migrate;
+use crate::db::postgres::statements::{Bounds, Seen, Statements};
+use crate::db::postgres::{Locks, sql};
+use crate::db::slot::Slot;
+use crate::db::sql::SchemaName;
+use crate::error::{Error, ErrorKind};
+use crate::events::{Event, emit};
+use crate::fingerprint::{Fingerprint, Match};
+use crate::policy::{Judgement, State, judge};
+use crate::record::{Answer, Record};
+
+pub use builder::{Isolation, PostgresStoreBuilder};
+pub use claim::PostgresClaim;
+
+/// How often a claim that met a record committed after its snapshot asks again.
+const ASKED_AGAIN: usize = 3;
+
+/// Keeps keys in Postgres: the claim, what the handler writes through its [`Tx`](crate::Tx), and the stored answer are
+/// one transaction. A service that dies in the middle leaves nothing behind, and its keys are free at once.
+///
+/// A second request with a running key gets its answer at once, without waiting on the first one's row: the claim
+/// rides on transaction-level advisory locks, so it works behind PgBouncer in transaction mode too.
+///
+/// Four round trips for a first request (BEGIN, claim, settle, COMMIT). One connection of the pool is held from the
+/// claim to the commit; size the pool by the number of guarded requests you want to run at once.
+#[derive(Clone)]
+pub struct PostgresStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    pool: PgPool,
+    schema: SchemaName,
+    statements: Statements,
+    begin: &'static str,
+    strict: bool,
+    bounds: Bounds,
+}
+
+impl PostgresStore {
+    /// A store on the tables that the pool's search path leads to, under READ COMMITTED.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Setup`] for a server before 13 or a read-only replica; [`ErrorKind::Unavailable`] if it cannot be
+    /// reached.
+    pub async fn new(pool: PgPool) -> Result<Self, Error> {
+        Self::builder(pool).build().await
+    }
+
+    /// For another schema, isolation level or timeout.
+    #[must_use]
+    pub fn builder(pool: PgPool) -> PostgresStoreBuilder {
+        PostgresStoreBuilder::new(pool)
+    }
+
+    /// Creates the tables, or brings them to the newest version. Any number of processes may call it at once.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Setup`] where the role may not create tables.
+    pub async fn migrate(&self) -> Result<(), Error> {
+        migrate::postgres(&self.shared.pool, &self.shared.schema).await
+    }
+
+    /// The SQL of one migration, for hosts that keep their own history, from 1. `None` past the newest.
+    /// `schema` is quoted as an identifier; without it the tables go where the search path leads.
+    #[must_use]
+    pub fn schema_sql(version: usize, schema: Option<&str>) -> Option<String> {
+        migrate::schema_sql(sql::MIGRATIONS, version, schema)
+    }
+}
+
+impl Shared {
+    fn locks(&self, request: &ClaimRequest) -> Locks {
+        Locks::new(self.schema.as_str(), request.lookup().digest(), request.fingerprint())
+    }
+
+    /// One transaction's worth of asking. `None`: ask in a new one.
+    async fn ask(self: &Arc<Self>, request: &ClaimRequest) -> Result<Option<Verdict<PostgresClaim>>, Error> {
+        let mut transaction = begin(&self.pool, self.begin).await.map_err(in_claim::<Postgres>)?;
+        let locks = self.locks(request);
+        let asked = (request.fingerprint(), request.token(), request.retention());
+        // Under READ COMMITTED each statement has a snapshot of its own; above, only a new transaction has.
+        let times = if self.strict { 1 } else { ASKED_AGAIN };
+        for _ in 0..times {
+            let seen = self.statements.claim(&mut transaction, request.lookup(), locks, asked, self.bounds).await;
+            let verdict = match seen {
+                Err(error) if self.strict && fault::<Postgres>(&error) == Fault::Conflict => return Ok(None),
+                Err(error) => return Err(in_claim::<Postgres>(error)),
+                Ok(Seen::Unseen) => continue,
+                Ok(Seen::Claimed(row)) => {
+                    let slot = Slot::begun(transaction);
+                    return Ok(Some(Verdict::Claimed(PostgresClaim::new(Arc::clone(self), request.clone(), slot, row))));
+                }
+                Ok(Seen::Held { other: true }) => Verdict::Mismatch,
+                Ok(Seen::Held { other: false }) => Verdict::InProgress { retry_after: None },
+                Ok(Seen::Row { state, fingerprint, answer }) => judge_row(request, state, &fingerprint, answer)?,
+            };
+            // The transaction is dropped, not rolled back in this request's time: nothing was written in it.
+            return Ok(Some(verdict));
+        }
+        Ok(None)
+    }
+}
+
+/// The verdict of a live row. A fingerprint is compared before an answer is decoded (case F16).
+fn judge_row<C>(
+    request: &ClaimRequest,
+    state: i16,
+    fingerprint: &[u8],
+    answer: Option<bytes::Bytes>,
+) -> Result<Verdict<C>, Error> {
+    let unreadable = || Error::new(ErrorKind::Unreadable);
+    let stored = Fingerprint::from_bytes(fingerprint).ok_or_else(unreadable)?;
+    let compared = request.compare(&stored);
+    if compared == Match::OtherProfile {
+        emit(Event::OtherProfile);
+    }
+    let state = match state {
+        1 => State::Completed,
+        // A running row that another transaction can see was committed by its own handler (H29).
+        0 | 2 => State::Orphaned,
+        _ => return Err(unreadable()),
+    };
+    Ok(match judge(state, compared) {
+        Judgement::Mismatch => Verdict::Mismatch,
+        Judgement::InProgress => Verdict::InProgress { retry_after: None },
+        Judgement::Orphaned => Verdict::Orphaned,
+        Judgement::Replay => {
+            let answer = Answer::decode(answer.ok_or_else(unreadable)?)
+                .map_err(|error| Error::with_source(ErrorKind::Unreadable, error))?;
+            Verdict::Replay(Record { fingerprint: stored, answer })
+        }
+    })
+}
+
+impl Store for PostgresStore {
+    type Claim = PostgresClaim;
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<Verdict<PostgresClaim>, Error> {
+        let transactions = if self.shared.strict { ASKED_AGAIN } else { 1 };
+        for _ in 0..transactions {
+            if let Some(verdict) = self.shared.ask(request).await? {
+                return Ok(verdict);
+            }
+        }
+        Ok(Verdict::InProgress { retry_after: None })
+    }
+
+    fn unkeyed(&self) -> Option<Box<dyn Unkeyed>> {
+        Some(Box::new(LazyTransaction::<Postgres>::from_pool(self.shared.pool.clone(), self.shared.begin)))
+    }
+}
+
+impl Purge for PostgresStore {
+    async fn purge(&self, limit: u32) -> Result<u64, Error> {
+        let mut transaction = begin(&self.shared.pool, sql::BEGIN).await.map_err(in_claim::<Postgres>)?;
+        let purged =
+            self.shared.statements.purge(&mut transaction, limit).await.map_err(in_claim::<Postgres>)?;
+        transaction.commit().await.map_err(in_claim::<Postgres>)?;
+        Ok(purged)
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore").field("schema", &self.shared.schema.as_str()).finish_non_exhaustive()
+    }
+}
