@@ -31,12 +31,7 @@ impl Attempt {
         Self::from_parts(asked, claim.attempt(), claim.fence(), claim.lease())
     }
 
-    pub(crate) fn from_parts(
-        asked: &ClaimRequest,
-        number: u64,
-        fence: Option<Fence>,
-        lease: Option<Duration>,
-    ) -> Self {
+    pub(crate) fn from_parts(asked: &ClaimRequest, number: u64, fence: Option<Fence>, lease: Option<Duration>) -> Self {
         Self(Arc::new(Inner {
             lookup: asked.lookup().clone(),
             fingerprint: *asked.fingerprint(),

@@ -17,6 +17,8 @@ pub mod problem;
 pub mod record;
 mod scope;
 pub mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use attempt::Attempt;
 pub use clock::{Clock, SystemClock};

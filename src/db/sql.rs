@@ -43,7 +43,10 @@ mod tests {
     #[test]
     fn a_schema_name_is_quoted_whatever_it_holds() {
         let schema = SchemaName::new(r#"a"; DROP TABLE x; --"#).unwrap();
-        assert_eq!(expand("SELECT 1 FROM {schema}t", Some(&schema)).as_str(), r#"SELECT 1 FROM "a""; DROP TABLE x; --".t"#);
+        assert_eq!(
+            expand("SELECT 1 FROM {schema}t", Some(&schema)).as_str(),
+            r#"SELECT 1 FROM "a""; DROP TABLE x; --".t"#
+        );
         assert_eq!(expand("SELECT 1 FROM {schema}t", None).as_str(), "SELECT 1 FROM t");
         assert!(SchemaName::new("").is_none());
         assert!(SchemaName::new(&"s".repeat(64)).is_none());

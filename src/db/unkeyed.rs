@@ -7,11 +7,11 @@ use std::sync::Arc;
 use http::Extensions;
 use sqlx::Pool;
 
+use super::Dialect;
 use super::begin::{begin, roll_back};
 use super::fault::{before_commit, in_claim};
 use super::slot::{Closed, Slot, Start};
 use super::tx::TxSource;
-use super::Dialect;
 use crate::error::{Error, ErrorKind};
 use crate::store::Unkeyed;
 

@@ -54,7 +54,10 @@ impl<C: Claim> Held<C> {
 impl<C: Claim> Heartbeat<C> {
     fn start(mut claim: C, lease: Duration) -> Self {
         let (stop, mut stopped) = oneshot::channel();
-        #[expect(clippy::disallowed_methods, reason = "a heartbeat of its own, so that a busy handler cannot starve it")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a heartbeat of its own, so that a busy handler cannot starve it"
+        )]
         let task = tokio::spawn(async move {
             let period = lease / 3;
             let mut beats = interval_at(Instant::now() + period, period);

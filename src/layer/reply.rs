@@ -47,11 +47,7 @@ impl<R: Body> Reply<R> {
     }
 
     /// With the key's field as it was received, on every answer to a well-formed key, and the mark of a replay (H39).
-    pub(super) fn dress(
-        self,
-        config: &Config,
-        echo: Option<(HeaderName, HeaderValue)>,
-    ) -> Response<ResponseBody<R>> {
+    pub(super) fn dress(self, config: &Config, echo: Option<(HeaderName, HeaderValue)>) -> Response<ResponseBody<R>> {
         let replayed = matches!(self, Self::Replay(_));
         let mut response = self.into_response(&config.renderer);
         if let Some((name, value)) = echo {
@@ -102,11 +98,9 @@ pub(super) fn failed<R: Body>(error: &Error) -> Reply<R> {
     Reply::refused(match error.kind() {
         // A conflict is the database's choice among equals, and a record of a newer version or an unfinished
         // migration passes with the deployment: waiting helps with each.
-        ErrorKind::Unavailable
-        | ErrorKind::Full
-        | ErrorKind::Conflict
-        | ErrorKind::Unreadable
-        | ErrorKind::Setup => ProblemKind::StoreUnavailable,
+        ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::Conflict | ErrorKind::Unreadable | ErrorKind::Setup => {
+            ProblemKind::StoreUnavailable
+        }
         ErrorKind::NotRecorded => ProblemKind::NotRecorded,
         ErrorKind::CommitRefused => ProblemKind::CommitRefused,
         ErrorKind::TransactionAborted => ProblemKind::TransactionAborted,

@@ -154,11 +154,7 @@ fn heed<R: Body>(claim: &ClaimRequest, word: &Word) -> Option<Reply<R>> {
 }
 
 /// Tells the story on a task of its own, or in place where a dropped request shall drop its handler.
-async fn tell<S, Svc, B, R>(
-    shared: &Shared<S>,
-    story: Story<S, Svc>,
-    ticket: Ticket,
-) -> End<R, Svc::Error>
+async fn tell<S, Svc, B, R>(shared: &Shared<S>, story: Story<S, Svc>, ticket: Ticket) -> End<R, Svc::Error>
 where
     S: Store,
     Svc: Service<Request<RequestBody<B>>, Response = Response<R>> + Send + 'static,

@@ -28,10 +28,16 @@ pub(crate) struct Statements {
 /// What the claim statement saw.
 #[derive(Debug)]
 pub(crate) enum Seen {
-    Row { state: i16, fingerprint: Vec<u8>, answer: Option<Bytes> },
+    Row {
+        state: i16,
+        fingerprint: Vec<u8>,
+        answer: Option<Bytes>,
+    },
     Claimed(ClaimedRow),
     /// Somebody else holds the key; `other` if it is surely for another request.
-    Held { other: bool },
+    Held {
+        other: bool,
+    },
     /// Committed after the statement's snapshot: ask again.
     Unseen,
 }

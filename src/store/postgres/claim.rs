@@ -35,12 +35,7 @@ pub struct PostgresClaim {
 type Tx = Transaction<'static, Postgres>;
 
 impl PostgresClaim {
-    pub(super) fn new(
-        store: Arc<Shared>,
-        request: ClaimRequest,
-        slot: Arc<Slot<Postgres>>,
-        row: ClaimedRow,
-    ) -> Self {
+    pub(super) fn new(store: Arc<Shared>, request: ClaimRequest, slot: Arc<Slot<Postgres>>, row: ClaimedRow) -> Self {
         Self { store, request, slot, row }
     }
 

@@ -103,7 +103,12 @@ impl Shared {
                 Ok(Seen::Unseen) => continue,
                 Ok(Seen::Claimed(row)) => {
                     let slot = Slot::begun(transaction);
-                    return Ok(Some(Verdict::Claimed(PostgresClaim::new(Arc::clone(self), request.clone(), slot, row))));
+                    return Ok(Some(Verdict::Claimed(PostgresClaim::new(
+                        Arc::clone(self),
+                        request.clone(),
+                        slot,
+                        row,
+                    ))));
                 }
                 Ok(Seen::Held { other: true }) => Verdict::Mismatch,
                 Ok(Seen::Held { other: false }) => Verdict::InProgress { retry_after: None },
@@ -168,8 +173,7 @@ impl Store for PostgresStore {
 impl Purge for PostgresStore {
     async fn purge(&self, limit: u32) -> Result<u64, Error> {
         let mut transaction = begin(&self.shared.pool, sql::BEGIN).await.map_err(in_claim::<Postgres>)?;
-        let purged =
-            self.shared.statements.purge(&mut transaction, limit).await.map_err(in_claim::<Postgres>)?;
+        let purged = self.shared.statements.purge(&mut transaction, limit).await.map_err(in_claim::<Postgres>)?;
         transaction.commit().await.map_err(in_claim::<Postgres>)?;
         Ok(purged)
     }

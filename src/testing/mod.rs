@@ -1,0 +1,11 @@
+//! For tests: the conformance kit that every store must pass, a clock to turn by hand, and what unit tests of handlers
+//! need. Outside semver.
+
+mod clock;
+mod handler;
+pub mod store;
+
+pub use clock::ManualClock;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use handler::TestTx;
+pub use handler::attempt;

@@ -1,0 +1,99 @@
+//! The memory store: the kit, and what only it does (S26).
+
+use std::time::Duration;
+
+use idempotency::store::{Claim, Purge, Settlement, Store, Verdict};
+use idempotency::testing::ManualClock;
+use idempotency::testing::store::{Harness, answer, completed, request};
+use idempotency::{ErrorKind, LookupKey, MemoryStore};
+
+const LEASE: Duration = Duration::from_secs(10);
+const RETENTION: Duration = Duration::from_secs(3600);
+
+struct MemoryHarness {
+    store: MemoryStore,
+    clock: ManualClock,
+}
+
+impl MemoryHarness {
+    fn new() -> Self {
+        let clock = ManualClock::default();
+        Self { store: MemoryStore::new().lease(LEASE).unwrap().clock(clock.clone()), clock }
+    }
+}
+
+impl Harness for MemoryHarness {
+    type Store = MemoryStore;
+
+    const FREES_ON_DROP: bool = false;
+
+    async fn store(&self) -> MemoryStore {
+        self.store.clone()
+    }
+
+    async fn expire(&self, _: &LookupKey) {
+        self.clock.advance(RETENTION);
+    }
+
+    async fn records(&self) -> u64 {
+        self.store.len() as u64
+    }
+
+    async fn end_leases(&self) {
+        self.clock.advance(LEASE);
+    }
+}
+
+idempotency::store_conformance!(kit, async { MemoryHarness::new() });
+
+// S26, case C25
+#[tokio::test]
+async fn a_full_store_sheds_load_and_forgets_nothing() {
+    let store = MemoryStore::new().capacity(2);
+    let Verdict::Claimed(running) = store.claim(&request("running", 1)).await.unwrap() else { panic!() };
+    completed(&store, &request("done", 1), answer("done")).await;
+    for number in 0..10 {
+        let error = store.claim(&request(&format!("flood {number}"), 1)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Full);
+    }
+    assert!(matches!(store.claim(&request("running", 1)).await, Ok(Verdict::InProgress { .. })));
+    assert!(matches!(store.claim(&request("done", 1)).await, Ok(Verdict::Replay(_))));
+    running.settle(Settlement::Abandon).await.unwrap();
+    assert!(matches!(store.claim(&request("flood", 1)).await, Ok(Verdict::Claimed(_))));
+}
+
+// S26, cases O01, K17
+#[tokio::test]
+async fn the_table_is_empty_after_expiry() {
+    let MemoryHarness { store, clock } = MemoryHarness::new();
+    for number in 0..100 {
+        completed(&store, &request(&format!("key {number}"), 1), answer("done")).await;
+    }
+    assert_eq!(store.len(), 100);
+    clock.advance(RETENTION - Duration::from_millis(1));
+    assert_eq!(store.purge(1000).await.unwrap(), 0);
+    clock.advance(Duration::from_millis(1));
+    store.purge(1000).await.unwrap();
+    assert!(store.is_empty());
+}
+
+// H44: never ending before settle + 60 s.
+#[tokio::test]
+async fn a_slow_operations_answer_is_kept_for_a_minute_at_least() {
+    let MemoryHarness { store, clock } = MemoryHarness::new();
+    let asked = request("slow", 1);
+    let Verdict::Claimed(claim) = store.claim(&asked).await.unwrap() else { panic!() };
+    clock.advance(RETENTION - Duration::from_secs(1));
+    let kept = idempotency::store::Kept { answer: answer("late"), retention: RETENTION };
+    claim.settle(Settlement::Commit(kept)).await.unwrap();
+    clock.advance(Duration::from_secs(59));
+    assert!(matches!(store.claim(&request("slow", 1)).await, Ok(Verdict::Replay(_))));
+    clock.advance(Duration::from_secs(1));
+    assert!(matches!(store.claim(&request("slow", 1)).await, Ok(Verdict::Claimed(_))));
+}
+
+// S5, case L02
+#[test]
+fn a_lease_of_zero_is_refused() {
+    assert_eq!(MemoryStore::new().lease(Duration::ZERO).unwrap_err().kind(), ErrorKind::Setup);
+}

@@ -1,0 +1,95 @@
+//! Postgres for tests: each test has a schema of its own on the server that `tests/run` starts.
+
+use idempotency::LookupKey;
+use idempotency::PostgresStore;
+use idempotency::store::{Isolation, PostgresStoreBuilder};
+use idempotency::testing::store::Harness;
+use sqlx::PgPool;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+
+/// Options of the test server. A missing server fails the test: none passes by being skipped.
+pub fn options() -> PgConnectOptions {
+    let url = std::env::var("POSTGRES_URL").expect("POSTGRES_URL is not set; run `tests/run`, which starts a server");
+    url.parse().expect("POSTGRES_URL is not a URL of Postgres")
+}
+
+/// A pool whose search path leads to a new schema.
+pub async fn pool_of(size: u32) -> PgPool {
+    let (schema, options) = new_schema().await;
+    pool_on(options.options([("search_path", schema.as_str())]), size).await
+}
+
+pub async fn pool_on(options: PgConnectOptions, size: u32) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(size)
+        .test_before_acquire(false)
+        .connect_with(options)
+        .await
+        .expect("the test server answers")
+}
+
+async fn new_schema() -> (String, PgConnectOptions) {
+    let schema = format!("t_{}", uuid::Uuid::new_v4().simple());
+    let admin = pool_on(options(), 1).await;
+    sqlx::raw_sql(sqlx::AssertSqlSafe(format!("CREATE SCHEMA {schema}"))).execute(&admin).await.unwrap();
+    admin.close().await;
+    (schema, options())
+}
+
+/// A migrated store on a pool of its own schema.
+pub async fn store_on(pool: &PgPool) -> PostgresStore {
+    let store = PostgresStore::new(pool.clone()).await.unwrap();
+    store.migrate().await.unwrap();
+    store
+}
+
+/// The harness of the conformance kit.
+pub struct PostgresHarness {
+    pool: PgPool,
+    isolation: Isolation,
+}
+
+impl PostgresHarness {
+    pub async fn new(isolation: Isolation) -> Self {
+        Self::on(pool_of(20).await, isolation).await
+    }
+
+    pub async fn on(pool: PgPool, isolation: Isolation) -> Self {
+        store_on(&pool).await;
+        Self { pool, isolation }
+    }
+
+    fn builder(&self) -> PostgresStoreBuilder {
+        PostgresStore::builder(self.pool.clone()).isolation(self.isolation)
+    }
+}
+
+impl Harness for PostgresHarness {
+    type Store = PostgresStore;
+
+    const FREES_ON_DROP: bool = true;
+
+    async fn store(&self) -> PostgresStore {
+        self.builder().build().await.unwrap()
+    }
+
+    async fn expire(&self, lookup: &LookupKey) {
+        let changed = sqlx::query(
+            "UPDATE idempotency_keys SET expires_at = clock_timestamp() - interval '1 millisecond'
+             WHERE scope = $1 AND id_key = $2 AND endpoint = $3",
+        )
+        .bind(lookup.scope().as_str())
+        .bind(lookup.key().as_str())
+        .bind(lookup.endpoint().as_str())
+        .execute(&self.pool)
+        .await
+        .unwrap();
+        assert_eq!(changed.rows_affected(), 1);
+    }
+
+    async fn records(&self) -> u64 {
+        let count: i64 =
+            sqlx::query_scalar("SELECT count(*) FROM idempotency_keys").fetch_one(&self.pool).await.unwrap();
+        count.try_into().unwrap()
+    }
+}
