@@ -1,3 +1,6 @@
 //! What the tests share.
 
+pub mod bodies;
+pub mod fake;
+pub mod http;
 pub mod postgres;

@@ -1,0 +1,8 @@
+//! The HTTP layer, by the rules of its design (H) and the reported failures of other systems (C, T, F, K, R, O).
+
+mod client;
+mod guard;
+mod key;
+mod lookup;
+mod race;
+mod request_body;
