@@ -128,7 +128,9 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if let Some(table) = &self.table {
-            table.lock().remove(&self.digest);
+            // Those who wait are woken when the entry goes: after the lock.
+            let entry = table.lock().remove(&self.digest);
+            drop(entry);
         }
     }
 }

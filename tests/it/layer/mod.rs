@@ -2,7 +2,11 @@
 
 mod client;
 mod guard;
+mod handler;
 mod key;
 mod lookup;
+mod outcome;
+mod panic;
 mod race;
 mod request_body;
+mod store;
