@@ -1,3 +1,5 @@
 //! What the tests share.
 
+pub mod app;
 pub mod postgres;
+pub mod proxy;
