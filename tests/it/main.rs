@@ -7,5 +7,6 @@
 
 mod support;
 
+mod broken_stores;
 mod memory_store;
 mod postgres;
