@@ -10,3 +10,4 @@ mod support;
 mod broken_stores;
 mod memory_store;
 mod postgres;
+mod service;
