@@ -1,5 +1,7 @@
 //! The SQLite store, from outside: keys, crashes, handlers that end their transaction, cuts at every poll.
 #![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test may fail")]
+#![allow(clippy::disallowed_methods, reason = "tests do what hosts and handlers do")]
 
 use std::future::Future;
 use std::io::{BufRead, BufReader};
@@ -99,7 +101,9 @@ async fn settled_verdict(store: &SqliteStore, request: &ClaimRequest) -> Verdict
     let since = Instant::now();
     loop {
         match store.claim(&request.again()).await.unwrap() {
-            Verdict::InProgress { .. } if since.elapsed() < Duration::from_secs(3) => sleep(Duration::from_millis(1)).await,
+            Verdict::InProgress { .. } if since.elapsed() < Duration::from_secs(3) => {
+                sleep(Duration::from_millis(1)).await
+            }
             verdict => return verdict,
         }
     }
@@ -322,7 +326,6 @@ async fn end(tx: &mut Tx<Sqlite>, ending: Ending) {
             // A begin that is ready before it is cut is rolled back in the ordinary way when it is dropped.
             let mut complete = true;
             while complete {
-                #[expect(clippy::disallowed_methods, reason = "what handlers do")]
                 let nested = tx.as_transaction().begin();
                 complete = cut(nested, polls).await.is_some();
             }
@@ -331,7 +334,6 @@ async fn end(tx: &mut Tx<Sqlite>, ending: Ending) {
         }
         Ending::NestedForgotten => {
             use sqlx::Acquire;
-            #[expect(clippy::disallowed_methods, reason = "what handlers do")]
             let nested = tx.as_transaction().begin().await.unwrap();
             std::mem::forget(nested);
         }
@@ -397,7 +399,6 @@ async fn assert_connection_is_clean(pool: &SqlitePool) {
     assert_eq!(sqlx::query_scalar::<_, i64>("PRAGMA busy_timeout").fetch_one(&mut *connection).await.unwrap(), 5_000);
     drop(connection);
     // And sqlx counts from nought.
-    #[expect(clippy::disallowed_methods, reason = "what hosts do")]
     let transaction = pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
     transaction.rollback().await.unwrap();
 }
@@ -425,7 +426,6 @@ async fn nested_transactions_work() {
     let owner = claim(&world.store, &request("k")).await;
     let mut tx = take(&owner).await;
     for (note, keep) in [("kept", true), ("undone", false)] {
-        #[expect(clippy::disallowed_methods, reason = "what handlers do")]
         let mut nested = tx.as_transaction().begin().await.unwrap();
         write(&mut nested, note).await;
         if keep { nested.commit().await.unwrap() } else { nested.rollback().await.unwrap() }
@@ -554,6 +554,55 @@ async fn handlers_that_wait_before_they_write_run_side_by_side() {
     }
     println!("40 handlers of 100 ms each: {:?}", since.elapsed());
     assert!(since.elapsed() < Duration::from_millis(2_000), "one after the other: {:?}", since.elapsed());
+}
+
+// One queue, in order of arrival.
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_come_in_order_of_arrival() {
+    let world = World::new().await;
+    let mut claims = Vec::new();
+    for number in 0..12 {
+        claims.push(claim(&world.store, &request(&format!("k{number}"))).await);
+    }
+    let first = claims.remove(0);
+    let tx = take(&first).await;
+    let order = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut waiting = Vec::new();
+    for (number, owner) in claims.into_iter().enumerate() {
+        let order = std::sync::Arc::clone(&order);
+        waiting.push(tokio::spawn(async move {
+            let tx = take(&owner).await;
+            order.lock().unwrap().push(number);
+            drop(tx);
+            owner.settle(Settlement::Abandon).await.unwrap();
+        }));
+        sleep(Duration::from_millis(5)).await;
+    }
+    assert!(order.lock().unwrap().is_empty(), "two writers at once");
+    drop(tx);
+    drop(first);
+    for waiter in join_all(waiting).await {
+        waiter.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), (0..11).collect::<Vec<_>>());
+}
+
+// Writes of the host outside guarded requests wait their turn by the pool's busy timeout; inside one they wait for the
+// request's own lock: the commonest mistake, which ends with "busy" and not with a hang.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_through_the_pool_waits_for_the_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = SqliteStore::connect_options(folder.path().join("db")).busy_timeout(Duration::from_millis(300));
+    let store = SqliteStore::new(SqlitePoolOptions::new().connect_with(options).await.unwrap()).await.unwrap();
+    prepare(&store).await;
+    let owner = claim(&store, &request("k")).await;
+    let tx = take(&owner).await;
+    let since = Instant::now();
+    let error = sqlx::raw_sql("INSERT INTO orders VALUES ('x')").execute(store.pool()).await.unwrap_err();
+    assert!(idempotency::is_retryable::<Sqlite>(&error), "{error:?}");
+    assert!(since.elapsed() >= Duration::from_millis(250));
+    drop(tx);
+    work(&store, owner, "k").await;
 }
 
 /// Polls `future` as its wakers say, at most `polls` times.
@@ -801,7 +850,10 @@ async fn a_store_that_is_gone_leaves_nothing() {
 
 fn lock_files(folder: &Path) -> usize {
     let is_lock = |name: &str| name.contains(".idem-") && name.ends_with(".lock");
-    std::fs::read_dir(folder).unwrap().filter(|entry| is_lock(&entry.as_ref().unwrap().file_name().to_string_lossy())).count()
+    std::fs::read_dir(folder)
+        .unwrap()
+        .filter(|entry| is_lock(&entry.as_ref().unwrap().file_name().to_string_lossy()))
+        .count()
 }
 
 const CHILD: &str = "IDEMPOTENCY_TEST_CHILD";
