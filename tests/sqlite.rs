@@ -102,7 +102,7 @@ async fn settled_verdict(store: &SqliteStore, request: &ClaimRequest) -> Verdict
     loop {
         match store.claim(&request.again()).await.unwrap() {
             Verdict::InProgress { .. } if since.elapsed() < Duration::from_secs(3) => {
-                sleep(Duration::from_millis(1)).await
+                sleep(Duration::from_millis(1)).await;
             }
             verdict => return verdict,
         }
@@ -753,11 +753,11 @@ async fn the_plain_transaction_commits_or_not() {
     unkeyed.finish(true).await.unwrap();
     for (note, keep) in [("kept", true), ("undone", false)] {
         let (unkeyed, extensions) = lend();
-        write(&mut *Tx::<Sqlite>::take(&extensions).await.unwrap(), note).await;
+        write(&mut Tx::<Sqlite>::take(&extensions).await.unwrap(), note).await;
         unkeyed.finish(keep).await.unwrap();
     }
     let (unkeyed, extensions) = lend();
-    write(&mut *Tx::<Sqlite>::take(&extensions).await.unwrap(), "dropped").await;
+    write(&mut Tx::<Sqlite>::take(&extensions).await.unwrap(), "dropped").await;
     drop(unkeyed);
     for ending in [Ending::RawCommit, Ending::RawRollback, Ending::NestedForgotten] {
         let (unkeyed, extensions) = lend();
@@ -935,7 +935,7 @@ async fn an_announcement_that_its_own_store_does_not_know_is_free() {
 // Compiles only while the store's futures can be spawned.
 #[expect(dead_code, reason = "a check of types")]
 fn futures_are_send(store: SqliteStore) {
-    let _: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+    let _send: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
         if let Ok(Verdict::Claimed(claim)) = store.claim(&request("k")).await {
             let _ = claim.settle(Settlement::Abandon).await;
         }
