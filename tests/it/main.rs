@@ -11,3 +11,4 @@ mod broken_stores;
 mod memory_store;
 mod postgres;
 mod service;
+mod sqlite;
