@@ -11,9 +11,11 @@ pub(crate) mod sql;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 pub(crate) mod tx;
+#[cfg(feature = "postgres")]
 mod unkeyed;
 
 pub use dialect::Dialect;
 pub use fault::is_retryable;
 pub use tx::{Tx, TxError};
+#[cfg(feature = "postgres")]
 pub(crate) use unkeyed::LazyTransaction;

@@ -8,7 +8,7 @@ use http::Extensions;
 use sqlx::Transaction;
 
 use super::Dialect;
-use super::slot::{Slot, discard};
+use super::slot::Slot;
 use crate::error::Error;
 
 /// The transaction of the claim: what is written through it is committed together with the stored answer, or not at
@@ -27,7 +27,8 @@ use crate::error::Error;
 pub struct Tx<DB: Dialect> {
     /// Present until drop.
     transaction: Option<Transaction<'static, DB>>,
-    slot: Weak<Slot<DB>>,
+    /// Outlives the claim where the `Tx` does, so that the slot ends what comes back late.
+    slot: Arc<Slot<DB>>,
 }
 
 /// What the layer puts into a request's extensions: no more than a way to the claim, which may end first.
@@ -57,7 +58,7 @@ impl<DB: Dialect> Tx<DB> {
         let source = extensions.get::<TxSource<DB>>().ok_or(TxError::Absent)?;
         let slot = source.0.upgrade().ok_or(TxError::Ended)?;
         let transaction = slot.take().await?;
-        Ok(Self { transaction: Some(transaction), slot: Arc::downgrade(&slot) })
+        Ok(Self { transaction: Some(transaction), slot })
     }
 
     /// Whether the layer lends a transaction of this engine to this request.
@@ -97,10 +98,8 @@ impl<DB: Dialect> DerefMut for Tx<DB> {
 
 impl<DB: Dialect> Drop for Tx<DB> {
     fn drop(&mut self) {
-        let Some(transaction) = self.transaction.take() else { return };
-        match self.slot.upgrade() {
-            Some(slot) => slot.put_back(transaction),
-            None => discard(transaction),
+        if let Some(transaction) = self.transaction.take() {
+            self.slot.put_back(transaction);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The plain transaction of a guarded request without a key (H2).
+//! The plain transaction of a guarded request without a key (H2), for engines whose transactions need no turn.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use sqlx::Pool;
 use super::Dialect;
 use super::begin::{begin, roll_back};
 use super::fault::{before_commit, in_claim};
-use super::slot::{Closed, Slot, Start};
+use super::slot::{Closed, Slot, Start, Starting};
 use super::tx::TxSource;
 use crate::error::{Error, ErrorKind};
 use crate::store::Unkeyed;
@@ -19,12 +19,8 @@ use crate::store::Unkeyed;
 pub(crate) struct LazyTransaction<DB: Dialect>(Arc<Slot<DB>>);
 
 impl<DB: Dialect> LazyTransaction<DB> {
-    pub(crate) fn new(start: Arc<dyn Start<DB>>) -> Self {
-        Self(Slot::lazy(start))
-    }
-
     pub(crate) fn from_pool(pool: Pool<DB>, statement: &'static str) -> Self {
-        Self::new(Arc::new(FromPool { pool, statement }))
+        Self(Slot::lazy(Arc::new(FromPool { pool, statement })))
     }
 }
 
@@ -34,7 +30,7 @@ struct FromPool<DB: Dialect> {
 }
 
 impl<DB: Dialect> Start<DB> for FromPool<DB> {
-    fn start(&self) -> Pin<Box<dyn Future<Output = Result<sqlx::Transaction<'static, DB>, Error>> + Send + '_>> {
+    fn start(self: Arc<Self>) -> Starting<DB> {
         Box::pin(async move { begin(&self.pool, self.statement).await.map_err(in_claim::<DB>) })
     }
 }
