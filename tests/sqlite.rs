@@ -217,6 +217,32 @@ async fn of_many_at_once_one_wins() {
     }
 }
 
+// S3: whoever looked before the winner came and announces after it has settled finds the key done.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_race_with_a_whole_operation_do_not_repeat_it() {
+    let world = World::new().await;
+    let rival = world.rival().await;
+    for round in 0..150 {
+        let key = format!("k{round}");
+        let racers = (0..6).map(|n| {
+            let store = if n % 2 == 0 { world.store.clone() } else { rival.clone() };
+            let key = key.clone();
+            tokio::spawn(async move {
+                if let Verdict::Claimed(owner) = store.claim(&request(&key)).await.unwrap() {
+                    if round % 2 == 0 {
+                        write(&mut *take(&owner).await, &key).await;
+                    }
+                    owner.settle(Settlement::Commit(kept(&key))).await.unwrap();
+                    return 1;
+                }
+                0
+            })
+        });
+        let runs: i32 = join_all(racers).await.into_iter().map(Result::unwrap).sum();
+        assert_eq!(runs, 1, "{key}");
+    }
+}
+
 // H31: Refuse keeps the answer and undoes the writes; S2: with the first acceptance time.
 #[tokio::test]
 async fn a_refusal_undoes_and_replays() {
@@ -930,6 +956,69 @@ async fn an_announcement_that_its_own_store_does_not_know_is_free() {
     work(&world.store, again, "k").await;
     drop(owner);
     assert_eq!(ask(&world.store, &request("k")).await, "replay k");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "figures: cargo test --release --test sqlite figures -- --ignored --nocapture"]
+async fn figures() {
+    let world = World::new().await;
+    let rival = world.rival().await;
+    let each = |from: Instant, times: u32| from.elapsed() / times;
+    let since = Instant::now();
+    for n in 0..1_000 {
+        let mut tx = world.store.pool().begin_with("BEGIN IMMEDIATE").await.unwrap();
+        write(&mut tx, &format!("bare{n}")).await;
+        tx.commit().await.unwrap();
+    }
+    println!("bare transaction: {:?}", each(since, 1_000));
+    let since = Instant::now();
+    for n in 0..1_000 {
+        let owner = claim(&world.store, &request(&format!("one{n}"))).await;
+        write(&mut *take(&owner).await, "x").await;
+        owner.settle(Settlement::Commit(kept("x"))).await.unwrap();
+    }
+    println!("guarded request, one after the other: {:?}", each(since, 1_000));
+    let running = claim(&world.store, &request("running")).await;
+    let tx = take(&running).await;
+    for (name, store) in [("same store", &world.store), ("another store", &rival)] {
+        let since = Instant::now();
+        for _ in 0..1_000 {
+            assert_eq!(ask(store, &request("running")).await, "in progress");
+        }
+        println!("409, {name}, write lock held: {:?}", each(since, 1_000));
+        let since = Instant::now();
+        for _ in 0..1_000 {
+            assert_eq!(ask(store, &request("one1")).await, "replay x");
+        }
+        println!("replay, {name}, write lock held: {:?}", each(since, 1_000));
+    }
+    drop(tx);
+    drop(running);
+    for pause in [0, 20] {
+        for stores in [1, 2] {
+            let since = Instant::now();
+            let writers = (0..32).map(|writer| {
+                let store = if writer % stores == 0 { world.store.clone() } else { rival.clone() };
+                tokio::spawn(async move {
+                    let mut slowest = Duration::ZERO;
+                    for round in 0..30 {
+                        let since = Instant::now();
+                        let owner = claim(&store, &request(&format!("p{pause}s{stores}w{writer}r{round}"))).await;
+                        if pause > 0 {
+                            sleep(Duration::from_millis(pause)).await;
+                        }
+                        write(&mut *take(&owner).await, "x").await;
+                        owner.settle(Settlement::Commit(kept("x"))).await.unwrap();
+                        slowest = slowest.max(since.elapsed());
+                    }
+                    slowest
+                })
+            });
+            let slowest = join_all(writers).await.into_iter().map(Result::unwrap).max().unwrap();
+            let rate = 32.0 * 30.0 / since.elapsed().as_secs_f64();
+            println!("32 clients, {stores} store(s), {pause} ms of work first: {rate:.0}/s, slowest {slowest:?}");
+        }
+    }
 }
 
 // Compiles only while the store's futures can be spawned.

@@ -3,10 +3,8 @@
 //! `cargo run --example payments` serves it on 127.0.0.1:3000 with an embedded SQLite file. `LISTEN=127.0.0.1:0` picks
 //! a free port; `DATABASE_URL=sqlite:FILE | postgres://…` chooses the database; `DATABASE_POOL=10` sizes its pool.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "the clippy rules against spawning and the environment are the library's"
-)]
+#![allow(clippy::disallowed_methods, reason = "the rules against spawning and the environment are the library's")]
+#![allow(unreachable_pub, reason = "a program has no public items")]
 
 mod database;
 mod money;

@@ -5,7 +5,7 @@
 //! So BEGIN runs on a task of its own. Whoever asked may be dropped; the task finishes and rolls back.
 
 use sqlx::Transaction;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "testing"))]
 use sqlx::{Pool, SqlSafeStr};
 
 use super::Dialect;
@@ -15,7 +15,7 @@ use super::slot::unwind;
 ///
 /// # Cancel safety
 /// Waiting for the connection is cut at once; a BEGIN under way is finished and rolled back by its own task.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "testing"))]
 pub(crate) async fn begin<DB: Dialect>(
     pool: &Pool<DB>,
     statement: impl SqlSafeStr + Send,
@@ -23,20 +23,11 @@ pub(crate) async fn begin<DB: Dialect>(
     let connection = pool.acquire().await?;
     let statement = statement.into_sql_str();
     #[expect(clippy::disallowed_methods, reason = "this is the place")]
-    let task = tokio::spawn(async move { Transaction::begin(connection, Some(statement)).await.map(Begun) });
+    let task = tokio::spawn(async move { Transaction::begin(connection, Some(statement)).await });
     match task.await {
-        Ok(begun) => begun.map(Begun::into_transaction),
+        Ok(begun) => begun,
         // The runtime is shutting down.
         Err(_) => Err(sqlx::Error::WorkerCrashed),
-    }
-}
-
-/// A begun transaction on its way to whoever asked: unclaimed, it is undone whole.
-struct Begun<DB: Dialect>(Transaction<'static, DB>);
-
-impl<DB: Dialect> Begun<DB> {
-    fn into_transaction(self) -> Transaction<'static, DB> {
-        self.0
     }
 }
 
@@ -56,7 +47,7 @@ mod sqlite {
     use sqlx::{SqlSafeStr, Sqlite, SqliteConnection, Transaction};
     use tokio::time::Instant;
 
-    use super::{Begun, roll_back};
+    use super::roll_back;
     use crate::db::slot::depth;
     use crate::db::sql::{busy_timeout, sqlite_depth};
     use crate::db::sqlite::sql;
@@ -77,10 +68,10 @@ mod sqlite {
             lock(&mut connection, own_wait, until).await?;
             // sqlx counts from here. A savepoint can only fail for want of memory.
             let statement = Some(sql::SAVEPOINT.into_sql_str());
-            Transaction::begin(connection, statement).await.map(Begun)
+            Transaction::begin(connection, statement).await
         });
         match task.await {
-            Ok(begun) => begun.map(Begun::into_transaction),
+            Ok(begun) => begun,
             Err(_) => Err(sqlx::Error::WorkerCrashed),
         }
     }

@@ -108,11 +108,7 @@ mod sqlite {
                 sqlx::query_scalar(sql::APPLIED).bind(version).persistent(false).fetch_one(&mut *connection).await?;
             if applied == 0 {
                 sqlx::raw_sql(*migration).execute(&mut *connection).await?;
-                sqlx::query(sql::RECORD_MIGRATION)
-                    .bind(version)
-                    .persistent(false)
-                    .execute(&mut *connection)
-                    .await?;
+                sqlx::query(sql::RECORD_MIGRATION).bind(version).persistent(false).execute(&mut *connection).await?;
             }
         }
         Ok(())

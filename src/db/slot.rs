@@ -53,7 +53,7 @@ pub(crate) enum Closed<DB: Dialect> {
 }
 
 impl<DB: Dialect> Slot<DB> {
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "postgres", feature = "testing"))]
     pub(crate) fn begun(transaction: Transaction<'static, DB>) -> Arc<Self> {
         Arc::new(Self { cell: Mutex::new(Cell::Idle(transaction)), start: None })
     }

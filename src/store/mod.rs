@@ -134,6 +134,7 @@ pub trait Unkeyed: Send {
 /// A store's answer to a claim.
 #[derive(Debug)]
 #[non_exhaustive]
+#[allow(clippy::large_enum_variant, reason = "made once a request and moved a few times: cheaper than a box")]
 pub enum Verdict<C> {
     /// The key is yours: run the handler, then settle.
     Claimed(C),
@@ -188,6 +189,7 @@ pub struct Kept {
 
 /// What became of a settlement.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "made once a request and moved a few times: cheaper than a box")]
 pub enum Settled {
     /// As asked.
     Recorded,

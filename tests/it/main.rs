@@ -7,5 +7,8 @@
 
 mod support;
 
+mod broken_stores;
 mod memory_store;
 mod postgres;
+mod service;
+mod sqlite;

@@ -63,7 +63,6 @@ impl PostgresStore {
     }
 
     /// For another schema, isolation level or timeout.
-    #[must_use]
     pub fn builder(pool: PgPool) -> PostgresStoreBuilder {
         PostgresStoreBuilder::new(pool)
     }

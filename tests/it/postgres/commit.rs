@@ -129,7 +129,7 @@ async fn a_deadlock_in_the_handler_is_answered_with_retry_later_and_rerun_where_
         layered(layer, move |mut tx| {
             let turn = order.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             async move {
-                let rows = if turn % 2 == 0 { ["a", "b"] } else { ["b", "a"] };
+                let rows = if turn.is_multiple_of(2) { ["a", "b"] } else { ["b", "a"] };
                 for what in rows {
                     let updated = sqlx::query("UPDATE effects SET what = what WHERE what = $1")
                         .bind(what)

@@ -71,7 +71,7 @@ async fn dropped_claims_never_poison_the_pool() {
     let store = store_on(&pool).await;
     for round in 0..1000 {
         poll_times(store.claim(&request(&format!("round {round}"), 1)), round % 8).await;
-        let inside = is_inside_transaction(&mut *pool.acquire().await.unwrap()).await;
+        let inside = is_inside_transaction(&mut pool.acquire().await.unwrap()).await;
         assert!(!inside, "round {round}: the connection is inside a transaction");
     }
     let left: i64 = sqlx::query_scalar("SELECT count(*) FROM idempotency_keys").fetch_one(&pool).await.unwrap();

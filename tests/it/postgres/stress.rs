@@ -44,7 +44,7 @@ async fn own<S: Store>(store: S, number: usize, shown: Arc<Mutex<String>>, stop:
 }
 
 async fn ask<S: Store>(store: S, number: usize, shown: Arc<Mutex<String>>, stop: Arc<AtomicBool>, counts: Arc<Counts>) {
-    let is_honest = number % 3 != 0;
+    let is_honest = !number.is_multiple_of(3);
     while !stop.load(Ordering::Relaxed) {
         let key = shown.lock().unwrap().clone();
         if key.is_empty() {

@@ -3,3 +3,4 @@
 pub mod app;
 pub mod postgres;
 pub mod proxy;
+pub mod service;
