@@ -23,7 +23,8 @@ use crate::error::Error;
 /// - Do not ask the pool for a second connection while you hold it: with a small pool that is a deadlock, and on
 ///   SQLite a write through the pool waits for this very transaction.
 ///
-/// For guarded requests without a key it is a plain transaction, committed on 2xx and 3xx (H2).
+/// For guarded requests without a key it is a plain transaction, committed on 2xx and 3xx (H2). On Postgres a raw
+/// COMMIT or ROLLBACK through it is then not noticed, since there is no record to compare with.
 pub struct Tx<DB: Dialect> {
     /// Present until drop.
     transaction: Option<Transaction<'static, DB>>,
@@ -69,8 +70,8 @@ impl<DB: Dialect> Tx<DB> {
 
     /// As sqlx's transaction, for nested transactions: `tx.as_transaction().begin()` is a savepoint.
     ///
-    /// A savepoint that is neither committed nor rolled back, or whose `begin` is dropped half-way, ends the whole
-    /// transaction (H29).
+    /// A nested transaction that is dropped is rolled back alone. One that is forgotten (`mem::forget`), or whose
+    /// `begin` is dropped half-way, ends the whole transaction (H29).
     pub fn as_transaction(&mut self) -> &mut Transaction<'static, DB> {
         match &mut self.transaction {
             Some(transaction) => transaction,
@@ -111,6 +112,9 @@ impl<DB: Dialect> fmt::Debug for Tx<DB> {
 }
 
 /// Why a handler cannot have a [`Tx`].
+///
+/// As the rejection of the axum extractor it is 503 with `Retry-After` where the transaction could not be begun and a
+/// repetition may help (see [`RetryLater`](crate::RetryLater)), else 500 `no-transaction`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TxError {

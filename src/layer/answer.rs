@@ -133,7 +133,8 @@ impl<R: Body> HandledAnswer<R> {
             }
             Ok(Settled::Superseded(verdict)) => reply::of_verdict(verdict),
             Err(error) if error.kind() == ErrorKind::Conflict => return Run::Conflicted(reply::failed(&error)),
-            // The work is done and no transaction can undo it: the client gets its answer, the key stays held (H35).
+            // The work is done and no transaction can undo it: the client gets its answer, and the key is held until
+            // its lease ends (H35).
             Err(error) if is_lease && error.kind() != ErrorKind::LeaseLost => {
                 emit_error(Event::Unsaved, &error);
                 self.into_reply()

@@ -55,8 +55,9 @@ impl PostgresStore {
     /// A store on the tables that the pool's search path leads to, under READ COMMITTED.
     ///
     /// # Errors
-    /// [`ErrorKind::Setup`] for a server before 13 or a read-only replica; [`ErrorKind::Unavailable`] if it cannot be
-    /// reached.
+    /// [`ErrorKind::Setup`] for a server before 13, a read-only replica, or a search path that leads nowhere;
+    /// [`ErrorKind::Unavailable`] if it cannot be reached. Whether the tables are there is not asked: without them
+    /// every claim fails with [`ErrorKind::Setup`].
     pub async fn new(pool: PgPool) -> Result<Self, Error> {
         Self::builder(pool).build().await
     }
@@ -66,10 +67,15 @@ impl PostgresStore {
         PostgresStoreBuilder::new(pool)
     }
 
-    /// Creates the tables, or brings them to the newest version. Any number of processes may call it at once.
+    /// Creates the schema and the tables, or brings them to the newest version. Any number of processes may call it at
+    /// once.
     ///
     /// # Errors
-    /// [`ErrorKind::Setup`] where the role may not create tables.
+    /// [`ErrorKind::Setup`] where the role may not create tables; [`ErrorKind::Unavailable`] if the server cannot be
+    /// reached.
+    ///
+    /// # Cancel safety
+    /// Each migration is one transaction: dropped, it is done or undone, and the next call goes on from there.
     pub async fn migrate(&self) -> Result<(), Error> {
         migrate::postgres(&self.shared.pool, &self.shared.schema).await
     }
