@@ -12,10 +12,6 @@ pub(crate) mod sql;
 pub(crate) mod sqlite;
 pub(crate) mod tx;
 #[cfg(feature = "postgres")]
-mod unkeyed;
-
 pub use dialect::Dialect;
 pub use fault::is_retryable;
 pub use tx::{Tx, TxError};
-#[cfg(feature = "postgres")]
-pub(crate) use unkeyed::LazyTransaction;

@@ -6,7 +6,7 @@ pub(crate) mod statements;
 
 use sqlx::error::DatabaseError;
 use sqlx::postgres::PgTransactionManager;
-use sqlx::{PgConnection, Postgres, Transaction};
+use sqlx::{Postgres, Transaction};
 use sqlx_core::transaction::TransactionManager;
 
 use super::Dialect;
@@ -39,9 +39,5 @@ impl Dialect for Postgres {
             code if code.starts_with("08") => Fault::Lost,
             _ => Fault::Refused,
         }
-    }
-
-    async fn probe(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        sqlx::raw_sql(sql::PROBE).execute(connection).await.map(drop)
     }
 }

@@ -1,10 +1,25 @@
 //! Every SQL text for Postgres, 13 or newer.
 
-pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
-pub(crate) const BEGIN_REPEATABLE_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
-pub(crate) const BEGIN_SERIALIZABLE: &str = "BEGIN ISOLATION LEVEL SERIALIZABLE";
+/// BEGIN at an isolation level, alone and with a mark that is gone when the transaction has ended. The mark travels in
+/// the same message.
+macro_rules! begin {
+    ($level:literal) => {
+        concat!("BEGIN ISOLATION LEVEL ", $level)
+    };
+    ($level:literal marked) => {
+        concat!(begin!($level), "; SET LOCAL idempotency.unkeyed = 'open'")
+    };
+}
 
-pub(crate) const PROBE: &str = "SELECT 1";
+pub(crate) const BEGIN: &str = begin!("READ COMMITTED");
+pub(crate) const BEGIN_REPEATABLE_READ: &str = begin!("REPEATABLE READ");
+pub(crate) const BEGIN_SERIALIZABLE: &str = begin!("SERIALIZABLE");
+pub(crate) const BEGIN_MARKED: &str = begin!("READ COMMITTED" marked);
+pub(crate) const BEGIN_MARKED_REPEATABLE_READ: &str = begin!("REPEATABLE READ" marked);
+pub(crate) const BEGIN_MARKED_SERIALIZABLE: &str = begin!("SERIALIZABLE" marked);
+
+/// Whether this is still the transaction that was begun with the mark. Fails in an aborted one.
+pub(crate) const PROBE_MARK: &str = "SELECT coalesce(current_setting('idempotency.unkeyed', true), '') = 'open'";
 
 /// The parts that the claim's two forms share.
 macro_rules! claim_part {

@@ -4,8 +4,8 @@ pub(crate) mod sql;
 pub(crate) mod statements;
 pub(crate) mod wait;
 
+use sqlx::Sqlite;
 use sqlx::error::DatabaseError;
-use sqlx::{Sqlite, SqliteConnection};
 
 use super::Dialect;
 use super::fault::Fault;
@@ -27,10 +27,6 @@ impl Dialect for Sqlite {
             // CONSTRAINT, CORRUPT and the rest. A missing table shares its code with every misspelt statement.
             _ => Fault::Refused,
         }
-    }
-
-    async fn probe(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-        sqlx::raw_sql(sql::PROBE).execute(connection).await.map(drop)
     }
 }
 

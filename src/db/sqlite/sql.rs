@@ -18,8 +18,6 @@ pub(crate) const ROLLBACK: &str = "ROLLBACK";
 /// Our own wait for the lock is fairer than SQLite's, which is off meanwhile.
 pub(crate) const NO_BUSY_TIMEOUT: &str = "PRAGMA busy_timeout = 0";
 
-pub(crate) const PROBE: &str = "SELECT 1";
-
 pub(crate) const FILE: &str = "SELECT file FROM pragma_database_list WHERE name = 'main'";
 pub(crate) const JOURNAL_MODE: &str = "PRAGMA journal_mode";
 pub(crate) const LOCKING_MODE: &str = "PRAGMA locking_mode";

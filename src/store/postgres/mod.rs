@@ -2,6 +2,7 @@
 
 mod builder;
 mod claim;
+mod unkeyed;
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +10,6 @@ use std::sync::Arc;
 use sqlx::{PgPool, Postgres};
 
 use super::{ClaimRequest, Purge, Store, Unkeyed, Verdict};
-use crate::db::LazyTransaction;
 use crate::db::begin::begin;
 use crate::db::fault::{Fault, fault, in_claim};
 use crate::db::migrate;
@@ -25,6 +25,7 @@ use crate::record::{Answer, Record};
 
 pub use builder::{Isolation, PostgresStoreBuilder};
 pub use claim::PostgresClaim;
+use unkeyed::PostgresUnkeyed;
 
 /// How often a claim that met a record committed after its snapshot asks again.
 const ASKED_AGAIN: usize = 3;
@@ -47,6 +48,7 @@ struct Shared {
     schema: SchemaName,
     statements: Statements,
     begin: &'static str,
+    begin_unkeyed: &'static str,
     strict: bool,
     bounds: Bounds,
 }
@@ -171,7 +173,7 @@ impl Store for PostgresStore {
     }
 
     fn unkeyed(&self) -> Option<Box<dyn Unkeyed>> {
-        Some(Box::new(LazyTransaction::<Postgres>::from_pool(self.shared.pool.clone(), self.shared.begin)))
+        Some(Box::new(PostgresUnkeyed::new(self.shared.pool.clone(), self.shared.begin_unkeyed)))
     }
 }
 

@@ -49,6 +49,25 @@ async fn a_keyless_success_with_an_aborted_transaction_is_no_success() {
     assert_eq!(count_effects(&pool).await, 0);
 }
 
+// H2, H29: a transaction that the handler has ended is no success either, whatever it began after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_keyless_success_with_an_ended_transaction_is_no_success() {
+    let (_, store) = setup().await;
+    for (number, raw) in
+        [&["COMMIT"][..], &["ROLLBACK"], &["COMMIT", "BEGIN"], &["ROLLBACK", "BEGIN"]].iter().enumerate()
+    {
+        let app = effects(store.clone(), move |mut tx| async move {
+            write_effect(&mut tx, "before").await.unwrap();
+            for statement in *raw {
+                sqlx::raw_sql(*statement).execute(&mut *tx).await.unwrap();
+            }
+            StatusCode::CREATED
+        });
+        let got = send(&app, None, "{}").await;
+        assert_eq!((got.status.as_u16(), got.problem().as_str()), (500, "transaction-ended"), "{number}");
+    }
+}
+
 // H2: nothing is held where no transaction is taken.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_keyless_request_that_takes_no_transaction_holds_no_connection() {
