@@ -53,12 +53,11 @@ async fn a_keyless_success_with_an_aborted_transaction_is_no_success() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_keyless_success_with_an_ended_transaction_is_no_success() {
     let (_, store) = setup().await;
-    for (number, raw) in
-        [&["COMMIT"][..], &["ROLLBACK"], &["COMMIT", "BEGIN"], &["ROLLBACK", "BEGIN"]].iter().enumerate()
-    {
+    const ENDS: [&[&str]; 4] = [&["COMMIT"], &["ROLLBACK"], &["COMMIT", "BEGIN"], &["ROLLBACK", "BEGIN"]];
+    for (number, raw) in ENDS.into_iter().enumerate() {
         let app = effects(store.clone(), move |mut tx| async move {
             write_effect(&mut tx, "before").await.unwrap();
-            for statement in *raw {
+            for statement in raw {
                 sqlx::raw_sql(*statement).execute(&mut *tx).await.unwrap();
             }
             StatusCode::CREATED
