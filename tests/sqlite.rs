@@ -540,7 +540,7 @@ async fn fifty_writers_never_meet_a_lock() {
     let writers = (0..50).map(|writer| {
         let store = if writer % 2 == 0 { world.store.clone() } else { rival.clone() };
         tokio::spawn(async move {
-            for round in 0..10 {
+            for round in 0..4 {
                 let key = format!("w{writer}-{round}");
                 let owner = claim(&store, &request(&key)).await;
                 let mut tx = take(&owner).await;
@@ -554,11 +554,11 @@ async fn fifty_writers_never_meet_a_lock() {
     for writer in join_all(writers).await {
         writer.unwrap();
     }
-    println!("500 guarded writes by 50 writers in two stores: {:?}", since.elapsed());
+    println!("200 guarded writes by 50 writers in two stores: {:?}", since.elapsed());
     // Each saw the one before it: nothing was lost.
     let different: i64 =
         sqlx::query_scalar("SELECT count(DISTINCT note) FROM orders").fetch_one(world.store.pool()).await.unwrap();
-    assert_eq!(different, 500);
+    assert_eq!(different, 200);
 }
 
 // The write lock is taken at the first use: handlers that work before they write do not wait for one another.
