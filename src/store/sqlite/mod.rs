@@ -68,6 +68,9 @@ impl SqliteStore {
     /// # Errors
     /// [`ErrorKind::Setup`] for a file that cannot be opened or written, and for a database in memory, which cannot be
     /// shared.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves at most an empty database file.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         open::open(path.as_ref()).await.map(|shared| Self { shared })
     }
@@ -77,6 +80,9 @@ impl SqliteStore {
     ///
     /// # Errors
     /// [`ErrorKind::Setup`] where it is not, or is in memory, or SQLite is older than 3.42.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
     pub async fn new(pool: SqlitePool) -> Result<Self, Error> {
         open::build(pool).await.map(|shared| Self { shared })
     }
@@ -97,7 +103,11 @@ impl SqliteStore {
     /// Creates the tables, or brings them to the newest version. Any number of processes may call it at once.
     ///
     /// # Errors
-    /// [`ErrorKind::Setup`] where the file cannot be written.
+    /// [`ErrorKind::Setup`] where the file cannot be written; [`ErrorKind::Unavailable`] or [`ErrorKind::Conflict`] where
+    /// somebody else writes for more than 5 s.
+    ///
+    /// # Cancel safety
+    /// Once it has begun it goes on to its end, on a task of its own.
     pub async fn migrate(&self) -> Result<(), Error> {
         let turn = self.shared.turn().await?;
         let shared = Arc::clone(&self.shared);
