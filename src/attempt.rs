@@ -14,7 +14,8 @@ use crate::store::{Claim, ClaimRequest, Fence};
 
 const DOMAIN: &[u8] = b"idempotency/attempt/1\0";
 
-/// The attempt that a handler is running, from the request's extensions or by the axum extractor of this name.
+/// The attempt that a handler is running, from the request's extensions or by the axum extractor of this name. Only
+/// requests that were claimed have one: not those without a key, unguarded ones, and those that run unprotected.
 #[derive(Clone)]
 pub struct Attempt(Arc<Inner>);
 
@@ -47,7 +48,7 @@ impl Attempt {
         self.0.lookup.scope()
     }
 
-    /// The how-manieth attempt at the operation this is, from 1. A transactional store keeps nothing of attempts that
+    /// Which attempt at the operation this is, counted from 1. A transactional store keeps nothing of attempts that
     /// failed, and says 1.
     #[must_use]
     pub fn number(&self) -> u64 {

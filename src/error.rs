@@ -30,7 +30,7 @@ pub enum ErrorKind {
     TransactionEnded,
     /// The handler returned while its [`Tx`](crate::Tx) was still out. It is rolled back when it is dropped.
     HeldTransaction,
-    /// The lease was lost to another attempt. Nothing was recorded.
+    /// The lease was lost to another attempt; on SQLite, the announcement of the claim. Nothing was recorded.
     LeaseLost,
     /// A stored record cannot be read: damaged, or written by a newer version.
     Unreadable,

@@ -1,4 +1,69 @@
 //! Makes operations safe to repeat.
+//!
+//! [`IdempotencyLayer`] is a tower layer. It claims the `Idempotency-Key` of a request, runs the handler, and stores
+//! its answer. On Postgres and SQLite the claim, what the handler writes through its `Tx` and the stored answer are one
+//! database transaction. Later requests with the key get the stored answer, 409 while the first one runs, or 422 if
+//! they are other requests.
+//!
+//! ```
+//! # #[cfg(feature = "axum")]
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use axum::{Router, body::Body, http::Request, routing::post};
+//! use idempotency::{IdempotencyLayer, MemoryStore, Scope};
+//! use tower::ServiceExt;
+//!
+//! let layer = IdempotencyLayer::new(MemoryStore::new(), Scope::shared()).require_key();
+//! let app = Router::new().route("/payments", post(|| async { "paid" })).layer(layer);
+//! let request = |body: &'static str| {
+//!     Request::post("/payments").header("idempotency-key", "order-1").body(Body::from(body))
+//! };
+//!
+//! assert_eq!(app.clone().oneshot(request("10 EUR")?).await?.status(), 200);
+//! let replay = app.clone().oneshot(request("10 EUR")?).await?;
+//! assert_eq!(replay.headers()["idempotent-replayed"], "true");
+//! // Another request with the same key.
+//! assert_eq!(app.clone().oneshot(request("99 EUR")?).await?.status(), 422);
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "axum"))]
+//! # fn main() {}
+//! ```
+//!
+//! # Guides
+//! The folder `docs` holds a quickstart, a guide to transactions and the protocol for clients. In the rendered
+//! documentation they are the modules `guide::quickstart`, `guide::transactions` and `guide::protocol`.
+//! `ARCHITECTURE.md` tells how the crate is built; marks such as H29 or S11 in this documentation are rules that it
+//! lists.
+//!
+//! # Map of the crate
+//! | what | where |
+//! |---|---|
+//! | the layer and its settings | [`IdempotencyLayer`], [`layer`] |
+//! | stores | [`MemoryStore`], `PostgresStore`, `SqliteStore`; the contract for others in [`store`] |
+//! | what handlers get | `Tx` (features `postgres`, `sqlite`), [`Attempt`] |
+//! | what handlers say | [`Outcome`], [`Retention`], [`RetryLater`] |
+//! | whose key it is | [`Scope`] |
+//! | the key: syntax, rules, where it comes from | [`key`] |
+//! | what makes two requests the same | [`fingerprint`] |
+//! | what an answer means, what a stored one means | [`policy`] |
+//! | what is kept of an answer | [`record`] |
+//! | refusals and their wire format | [`problem`] |
+//! | errors between layer and store | [`Error`], [`ErrorKind`] |
+//! | for tests | `testing` (feature `testing`) |
+//!
+//! # Features
+//! - `axum` (default): `Tx` and [`Attempt`] as extractors, [`Outcome`] and [`Retention`] as response parts, and the
+//!   original path of nested routers.
+//! - `sqlite` (default): `SqliteStore`, with the bundled SQLite.
+//! - `postgres` (default): `PostgresStore`. TLS is chosen by a feature of sqlx in the host.
+//! - `tracing`: log lines, and the caller's span on the task that a request runs on.
+//! - `metrics`: the counter `idempotency_events_total` with the label `event`.
+//! - `testing`: conformance kit for stores, `ManualClock`, and `TestTx` and `attempt` for unit tests of handlers.
+//!   Outside semver.
+//!
+//! Without `axum` the layer works over any tower service of HTTP requests: a handler finds [`Attempt`] in the request's
+//! extensions, takes its transaction by `Tx::take`, and puts an [`Outcome`] into the extensions of its response.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod attempt;
@@ -9,6 +74,8 @@ mod error;
 mod events;
 mod extract;
 pub mod fingerprint;
+#[cfg(any(doc, test))]
+pub mod guide;
 pub mod key;
 pub mod layer;
 mod lookup;
@@ -38,3 +105,9 @@ pub use store::MemoryStore;
 pub use store::PostgresStore;
 #[cfg(feature = "sqlite")]
 pub use store::SqliteStore;
+
+/// The example of the README, as a test.
+#[cfg(all(doctest, feature = "axum", feature = "sqlite"))]
+#[doc = include_str!("../README.md")]
+#[derive(Debug)]
+pub struct Readme;

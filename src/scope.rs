@@ -26,10 +26,12 @@ const DIGEST_TAG: &str = "sha256:";
 #[derive(Clone)]
 pub struct Scope(Source);
 
+type OfHead = dyn Fn(&Parts) -> Option<ScopeId> + Send + Sync;
+
 #[derive(Clone)]
 enum Source {
     Shared,
-    Function(Arc<dyn Fn(&Parts) -> Option<ScopeId> + Send + Sync>),
+    Function(Arc<OfHead>),
 }
 
 impl Scope {

@@ -4,8 +4,9 @@
 //! the connection goes back to the pool inside one that nobody will end (launchbadge/sqlx#4385, #4393; case T09).
 //! So BEGIN runs on a task of its own. Whoever asked may be dropped; the task finishes and rolls back.
 
-use sqlx::pool::PoolConnection;
-use sqlx::{Pool, SqlSafeStr, Transaction};
+use sqlx::Transaction;
+#[cfg(any(feature = "postgres", feature = "testing"))]
+use sqlx::{Pool, SqlSafeStr};
 
 use super::Dialect;
 use super::slot::unwind;
@@ -14,35 +15,19 @@ use super::slot::unwind;
 ///
 /// # Cancel safety
 /// Waiting for the connection is cut at once; a BEGIN under way is finished and rolled back by its own task.
+#[cfg(any(feature = "postgres", feature = "testing"))]
 pub(crate) async fn begin<DB: Dialect>(
     pool: &Pool<DB>,
     statement: impl SqlSafeStr + Send,
 ) -> Result<Transaction<'static, DB>, sqlx::Error> {
     let connection = pool.acquire().await?;
-    begin_on(connection, statement).await
-}
-
-/// An open transaction on a connection at hand.
-pub(crate) async fn begin_on<DB: Dialect>(
-    connection: PoolConnection<DB>,
-    statement: impl SqlSafeStr + Send,
-) -> Result<Transaction<'static, DB>, sqlx::Error> {
     let statement = statement.into_sql_str();
     #[expect(clippy::disallowed_methods, reason = "this is the place")]
-    let task = tokio::spawn(async move { Transaction::begin(connection, Some(statement)).await.map(Begun) });
+    let task = tokio::spawn(async move { Transaction::begin(connection, Some(statement)).await });
     match task.await {
-        Ok(begun) => begun.map(Begun::into_transaction),
+        Ok(begun) => begun,
         // The runtime is shutting down.
         Err(_) => Err(sqlx::Error::WorkerCrashed),
-    }
-}
-
-/// A begun transaction on its way to whoever asked: unclaimed, it is undone whole.
-struct Begun<DB: Dialect>(Transaction<'static, DB>);
-
-impl<DB: Dialect> Begun<DB> {
-    fn into_transaction(self) -> Transaction<'static, DB> {
-        self.0
     }
 }
 
@@ -51,4 +36,74 @@ impl<DB: Dialect> Begun<DB> {
 pub(crate) async fn roll_back<DB: Dialect>(mut transaction: Transaction<'static, DB>) -> Result<(), sqlx::Error> {
     unwind(&mut transaction);
     transaction.rollback().await
+}
+
+#[cfg(feature = "sqlite")]
+pub(crate) use sqlite::{begin_in_turn, mend};
+
+#[cfg(feature = "sqlite")]
+mod sqlite {
+    use sqlx::pool::PoolConnection;
+    use sqlx::{SqlSafeStr, Sqlite, SqliteConnection, Transaction};
+    use tokio::time::Instant;
+
+    use super::roll_back;
+    use crate::db::slot::depth;
+    use crate::db::sql::{busy_timeout, sqlite_depth};
+    use crate::db::sqlite::sql;
+    use crate::db::sqlite::wait::patiently;
+
+    /// The write lock of a SQLite file as a transaction, with the savepoint in it by which it is recognised later.
+    /// `own_wait` is the connection's own busy timeout, off meanwhile.
+    ///
+    /// # Cancel safety
+    /// A wait under way goes on until it succeeds or `until` has passed, and what it has begun is rolled back.
+    pub(crate) async fn begin_in_turn(
+        mut connection: PoolConnection<Sqlite>,
+        own_wait: u32,
+        until: Instant,
+    ) -> Result<Transaction<'static, Sqlite>, sqlx::Error> {
+        #[expect(clippy::disallowed_methods, reason = "this is the place")]
+        let task = tokio::spawn(async move {
+            lock(&mut connection, own_wait, until).await?;
+            // sqlx counts from here. A savepoint can only fail for want of memory.
+            let statement = Some(sql::SAVEPOINT.into_sql_str());
+            Transaction::begin(connection, statement).await
+        });
+        match task.await {
+            Ok(begun) => begun,
+            Err(_) => Err(sqlx::Error::WorkerCrashed),
+        }
+    }
+
+    /// BEGIN IMMEDIATE as often as it takes, on one connection: a failed `Transaction::begin` would give it up.
+    async fn lock(connection: &mut PoolConnection<Sqlite>, own_wait: u32, until: Instant) -> Result<(), sqlx::Error> {
+        if own_wait > 0 {
+            run(connection, sql::NO_BUSY_TIMEOUT).await?;
+        }
+        let locked = patiently!(until, run(connection, sql::BEGIN).await);
+        if own_wait > 0
+            && let Err(error) = run(connection, busy_timeout(own_wait)).await
+        {
+            connection.close_on_drop();
+            return Err(error);
+        }
+        locked
+    }
+
+    /// Ends whatever a connection is in, after somebody else has ended the transaction that sqlx counts on it: sqlx's
+    /// own rollback fails then, and the connection would go back to the pool with a wrong count.
+    pub(crate) async fn mend(mut transaction: Transaction<'static, Sqlite>) -> Result<(), sqlx::Error> {
+        // Refused where nothing is open, which is as good. Once answered, sqlx's count is current too.
+        let _ = run(&mut transaction, sql::ROLLBACK).await;
+        let depth = depth::<Sqlite>(&transaction);
+        if depth > 0 {
+            run(&mut transaction, sqlite_depth(depth)).await?;
+        }
+        roll_back(transaction).await
+    }
+
+    async fn run(connection: &mut SqliteConnection, text: impl SqlSafeStr) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(text).execute(connection).await.map(drop)
+    }
 }

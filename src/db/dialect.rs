@@ -18,10 +18,6 @@ pub trait Dialect: Database + sealed::Sealed {
     /// What an error that the database itself reported means for the transaction.
     #[doc(hidden)]
     fn fault(error: &(dyn DatabaseError + 'static)) -> Fault;
-
-    /// Fails where the transaction is aborted: sqlx's `commit` says Ok for such a one (H2).
-    #[doc(hidden)]
-    fn probe(connection: &mut Self::Connection) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 }
 
 pub(crate) mod sealed {

@@ -3,12 +3,16 @@
 //! sqlx's migrator is not used: its default history table is shared with the host's (VersionMissing), and it takes a
 //! session lock that it does not free on errors, which a pooler hands to somebody else.
 
+#[cfg(feature = "postgres")]
 use super::sql::SchemaName;
 
 #[cfg(feature = "postgres")]
 pub(crate) use postgres::migrate as postgres;
+#[cfg(feature = "sqlite")]
+pub(crate) use sqlite::apply as sqlite;
 
 /// The SQL of one migration, from 1.
+#[cfg(feature = "postgres")]
 pub(crate) fn schema_sql(migrations: &[&'static str], version: usize, schema: Option<&str>) -> Option<String> {
     let text = migrations.get(version.checked_sub(1)?)?;
     let schema = match schema {
@@ -86,5 +90,27 @@ mod postgres {
             Sha256::new().chain_update(b"idempotency/migrations/1\0").chain_update(schema.as_str()).finalize().into();
         let [b0, b1, b2, b3, b4, b5, b6, b7, ..] = digest;
         i64::from_be_bytes([b0, b1, b2, b3, b4, b5, b6, b7])
+    }
+}
+
+#[cfg(feature = "sqlite")]
+mod sqlite {
+    use sqlx::SqliteConnection;
+
+    use crate::db::sqlite::sql;
+
+    /// What is missing, inside the caller's transaction, which holds the write lock: of several processes that migrate
+    /// at once the second finds everything done.
+    pub(crate) async fn apply(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(sql::HISTORY).execute(&mut *connection).await?;
+        for (version, migration) in (1_i64..).zip(sql::MIGRATIONS) {
+            let applied: i64 =
+                sqlx::query_scalar(sql::APPLIED).bind(version).persistent(false).fetch_one(&mut *connection).await?;
+            if applied == 0 {
+                sqlx::raw_sql(*migration).execute(&mut *connection).await?;
+                sqlx::query(sql::RECORD_MIGRATION).bind(version).persistent(false).execute(&mut *connection).await?;
+            }
+        }
+        Ok(())
     }
 }

@@ -11,18 +11,30 @@ use sqlx_core::transaction::TransactionManager;
 use super::{Dialect, TxError};
 use crate::error::{Error, ErrorKind};
 
+/// A transaction's begin as a future of its own.
+pub(crate) type Starting<DB> = Pin<Box<dyn Future<Output = Result<Transaction<'static, DB>, Error>> + Send>>;
+
 /// A transaction that begins when it is first taken.
 pub(crate) trait Start<DB: Dialect>: Send + Sync {
     /// Begins it. Dropping the future leaves nothing begun.
-    fn start(&self) -> Pin<Box<dyn Future<Output = Result<Transaction<'static, DB>, Error>> + Send + '_>>;
+    fn start(self: Arc<Self>) -> Starting<DB>;
+
+    /// Undoes one whose claim is gone, without waiting for it.
+    fn discard(self: Arc<Self>, transaction: Transaction<'static, DB>) {
+        discard(transaction);
+    }
 }
 
 /// Holds the transaction while nobody uses it.
-pub(crate) struct Slot<DB: Dialect>(Mutex<Cell<DB>>);
+pub(crate) struct Slot<DB: Dialect> {
+    cell: Mutex<Cell<DB>>,
+    /// `None` where the transaction was begun with the claim.
+    start: Option<Arc<dyn Start<DB>>>,
+}
 
 enum Cell<DB: Dialect> {
     /// Not begun: nobody has taken it yet.
-    Unbegun(Arc<dyn Start<DB>>),
+    Unbegun,
     Idle(Transaction<'static, DB>),
     /// With a `Tx`, or on its way to one.
     Lent,
@@ -41,21 +53,22 @@ pub(crate) enum Closed<DB: Dialect> {
 }
 
 impl<DB: Dialect> Slot<DB> {
+    #[cfg(any(feature = "postgres", feature = "testing"))]
     pub(crate) fn begun(transaction: Transaction<'static, DB>) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Cell::Idle(transaction))))
+        Arc::new(Self { cell: Mutex::new(Cell::Idle(transaction)), start: None })
     }
 
     pub(crate) fn lazy(start: Arc<dyn Start<DB>>) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Cell::Unbegun(start))))
+        Arc::new(Self { cell: Mutex::new(Cell::Unbegun), start: Some(start) })
     }
 
     /// Lends the transaction, beginning it if need be.
     pub(crate) async fn take(&self) -> Result<Transaction<'static, DB>, TxError> {
-        let start = {
+        {
             let mut cell = self.lock();
             match std::mem::replace(&mut *cell, Cell::Lent) {
                 Cell::Idle(transaction) => return Ok(transaction),
-                Cell::Unbegun(start) => start,
+                Cell::Unbegun => {}
                 other => {
                     let error = match &other {
                         Cell::Lent => TxError::AlreadyTaken,
@@ -65,10 +78,11 @@ impl<DB: Dialect> Slot<DB> {
                     return Err(error);
                 }
             }
-        };
-        let unbegun = RestoreUnbegun { slot: self, start: Some(start) };
-        let transaction = unbegun.begin().await.map_err(TxError::Begin)?;
-        unbegun.defuse();
+        }
+        let mut unbegun = RestoreUnbegun { slot: self, armed: true };
+        let start = self.start.clone().ok_or(TxError::Ended)?;
+        let transaction = start.start().await.map_err(TxError::Begin)?;
+        unbegun.armed = false;
         Ok(transaction)
     }
 
@@ -80,7 +94,7 @@ impl<DB: Dialect> Slot<DB> {
             Cell::Lent => *cell = Cell::Ended(transaction),
             _ => {
                 drop(cell);
-                discard(transaction);
+                self.discard(transaction);
             }
         }
     }
@@ -96,23 +110,30 @@ impl<DB: Dialect> Slot<DB> {
     /// Ends the lending.
     pub(crate) fn close(&self) -> Closed<DB> {
         match std::mem::replace(&mut *self.lock(), Cell::Closed) {
-            Cell::Unbegun(_) => Closed::Unbegun,
+            Cell::Unbegun => Closed::Unbegun,
             Cell::Idle(transaction) => Closed::Intact(transaction),
             Cell::Ended(transaction) => Closed::Ended(transaction),
             Cell::Lent | Cell::Closed => Closed::Held,
         }
     }
 
+    fn discard(&self, transaction: Transaction<'static, DB>) {
+        match &self.start {
+            Some(start) => Arc::clone(start).discard(transaction),
+            None => discard(transaction),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Cell<DB>> {
         // No code that can panic runs under the lock; a poisoned one still holds a whole cell.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cell.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<DB: Dialect> Drop for Slot<DB> {
     fn drop(&mut self) {
         match self.close() {
-            Closed::Intact(transaction) | Closed::Ended(transaction) => discard(transaction),
+            Closed::Intact(transaction) | Closed::Ended(transaction) => self.discard(transaction),
             Closed::Unbegun | Closed::Held => {}
         }
     }
@@ -127,28 +148,15 @@ impl<DB: Dialect> fmt::Debug for Slot<DB> {
 /// Makes a slot takeable again when its first taker fails or is dropped while the transaction begins.
 struct RestoreUnbegun<'a, DB: Dialect> {
     slot: &'a Slot<DB>,
-    start: Option<Arc<dyn Start<DB>>>,
-}
-
-impl<DB: Dialect> RestoreUnbegun<'_, DB> {
-    async fn begin(&self) -> Result<Transaction<'static, DB>, Error> {
-        match &self.start {
-            Some(start) => start.start().await,
-            None => Err(ErrorKind::TransactionEnded.into()),
-        }
-    }
-
-    fn defuse(mut self) {
-        self.start = None;
-    }
+    armed: bool,
 }
 
 impl<DB: Dialect> Drop for RestoreUnbegun<'_, DB> {
     fn drop(&mut self) {
-        if let Some(start) = self.start.take() {
+        if self.armed {
             let mut cell = self.slot.lock();
             if matches!(*cell, Cell::Lent) {
-                *cell = Cell::Unbegun(start);
+                *cell = Cell::Unbegun;
             }
         }
     }

@@ -8,7 +8,7 @@ use http::Extensions;
 use sqlx::Transaction;
 
 use super::Dialect;
-use super::slot::{Slot, discard};
+use super::slot::Slot;
 use crate::error::Error;
 
 /// The transaction of the claim: what is written through it is committed together with the stored answer, or not at
@@ -23,11 +23,13 @@ use crate::error::Error;
 /// - Do not ask the pool for a second connection while you hold it: with a small pool that is a deadlock, and on
 ///   SQLite a write through the pool waits for this very transaction.
 ///
-/// For guarded requests without a key it is a plain transaction, committed on 2xx and 3xx (H2).
+/// For guarded requests without a key it is a plain transaction, committed on 2xx and 3xx (H2). On Postgres a raw
+/// COMMIT or ROLLBACK through it is then not noticed, since there is no record to compare with.
 pub struct Tx<DB: Dialect> {
     /// Present until drop.
     transaction: Option<Transaction<'static, DB>>,
-    slot: Weak<Slot<DB>>,
+    /// Outlives the claim where the `Tx` does, so that the slot ends what comes back late.
+    slot: Arc<Slot<DB>>,
 }
 
 /// What the layer puts into a request's extensions: no more than a way to the claim, which may end first.
@@ -57,7 +59,7 @@ impl<DB: Dialect> Tx<DB> {
         let source = extensions.get::<TxSource<DB>>().ok_or(TxError::Absent)?;
         let slot = source.0.upgrade().ok_or(TxError::Ended)?;
         let transaction = slot.take().await?;
-        Ok(Self { transaction: Some(transaction), slot: Arc::downgrade(&slot) })
+        Ok(Self { transaction: Some(transaction), slot })
     }
 
     /// Whether the layer lends a transaction of this engine to this request.
@@ -68,8 +70,8 @@ impl<DB: Dialect> Tx<DB> {
 
     /// As sqlx's transaction, for nested transactions: `tx.as_transaction().begin()` is a savepoint.
     ///
-    /// A savepoint that is neither committed nor rolled back, or whose `begin` is dropped half-way, ends the whole
-    /// transaction (H29).
+    /// A nested transaction that is dropped is rolled back alone. One that is forgotten (`mem::forget`), or whose
+    /// `begin` is dropped half-way, ends the whole transaction (H29).
     pub fn as_transaction(&mut self) -> &mut Transaction<'static, DB> {
         match &mut self.transaction {
             Some(transaction) => transaction,
@@ -97,10 +99,8 @@ impl<DB: Dialect> DerefMut for Tx<DB> {
 
 impl<DB: Dialect> Drop for Tx<DB> {
     fn drop(&mut self) {
-        let Some(transaction) = self.transaction.take() else { return };
-        match self.slot.upgrade() {
-            Some(slot) => slot.put_back(transaction),
-            None => discard(transaction),
+        if let Some(transaction) = self.transaction.take() {
+            self.slot.put_back(transaction);
         }
     }
 }
@@ -112,6 +112,9 @@ impl<DB: Dialect> fmt::Debug for Tx<DB> {
 }
 
 /// Why a handler cannot have a [`Tx`].
+///
+/// As the rejection of the axum extractor it is 503 with `Retry-After` where the transaction could not be begun and a
+/// repetition may help (see [`RetryLater`](crate::RetryLater)), else 500 `no-transaction`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TxError {

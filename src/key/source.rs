@@ -16,11 +16,14 @@ pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key
 #[derive(Clone)]
 pub struct KeySource(Source);
 
+type OfHead = dyn Fn(&Parts) -> Option<String> + Send + Sync;
+type OfRequest = dyn Fn(&Parts, &Bytes) -> Option<String> + Send + Sync;
+
 #[derive(Clone)]
 enum Source {
     Headers(Arc<[HeaderName]>),
-    Head(Arc<dyn Fn(&Parts) -> Option<String> + Send + Sync>),
-    Request(Arc<dyn Fn(&Parts, &Bytes) -> Option<String> + Send + Sync>),
+    Head(Arc<OfHead>),
+    Request(Arc<OfRequest>),
 }
 
 /// A key, and the field it came in if it came in one.

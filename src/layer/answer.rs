@@ -128,7 +128,8 @@ impl<R: Body> HandledAnswer<R> {
                 self.into_reply()
             }
             Ok(Settled::Superseded(verdict)) => reply::of_verdict(verdict),
-            // The work is done and no transaction can undo it: the client gets its answer, the key stays held (H35).
+            // The work is done and no transaction can undo it: the client gets its answer, and the key is held until
+            // its lease ends (H35).
             Err(error) if is_lease && error.kind() != ErrorKind::LeaseLost => {
                 emit_error(Event::Unsaved, &error);
                 self.into_reply()

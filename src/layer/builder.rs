@@ -32,7 +32,8 @@ impl<S: Store> IdempotencyLayer<S> {
         self.with(|config| config.guard = Some(Guard::new(guard)))
     }
 
-    /// Refuses guarded requests without a key: 400 `missing-key`. By default they pass, with a plain transaction.
+    /// Refuses guarded requests without a key: 400 `missing-key`. By default they pass, with a plain transaction where
+    /// the store has one to lend.
     #[must_use]
     pub fn require_key(self) -> Self {
         self.with(|config| config.key_required = true)
@@ -74,7 +75,8 @@ impl<S: Store> IdempotencyLayer<S> {
         self.with(|config| config.headers = headers)
     }
 
-    /// How refusals look: problem documents unless you say otherwise.
+    /// How refusals look: problem documents unless you say otherwise. The layer's own only: what extractors and
+    /// [`RetryLater`](crate::RetryLater) answer stays a problem document.
     #[must_use]
     pub fn refusals(self, render: impl Render) -> Self {
         self.with(|config| config.renderer.set(render))
@@ -124,7 +126,8 @@ impl<S: Store> IdempotencyLayer<S> {
     }
 
     /// Runs guarded requests *without protection* while the store cannot be reached, instead of 503. Each such run is
-    /// counted and logged; a retry of it runs again.
+    /// counted and logged; a retry of it runs again. The handler gets neither a `Tx` nor an
+    /// [`Attempt`](crate::Attempt): one that insists on them answers 500 `no-transaction`.
     #[must_use]
     pub fn run_unprotected_without_store(self) -> Self {
         self.with(|config| config.unprotected_without_store = true)
@@ -145,7 +148,8 @@ where
     }
 
     /// Runs the handler again, up to `times`, where the database gave its transaction up in favour of another one
-    /// (0). Only for stores where nothing is left of the run before.
+    /// (0): in the settlement, in the commit, or in a statement that the handler answered with
+    /// [`RetryLater`](crate::RetryLater). Only for stores where nothing is left of the run before.
     #[must_use]
     pub fn rerun_on_conflict(self, times: u32) -> Self {
         self.with(|config| config.reruns = times)

@@ -83,7 +83,9 @@ impl<S: Store> IdempotencyLayer<S> {
         Self { store, config: Config::new(scope), room: Arc::default() }
     }
 
-    /// Waits until no guarded request is running, for shutdown: after the server has stopped accepting.
+    /// Waits until no request runs on a task of its own, for shutdown: after the server has stopped accepting.
+    ///
+    /// Requests that run in place (those without a key, all with `cancel_on_disconnect`) are the server's to wait for.
     ///
     /// # Cancel safety
     /// Dropping the future stops the waiting, not the work.
@@ -92,6 +94,9 @@ impl<S: Store> IdempotencyLayer<S> {
     }
 
     /// As [`IdempotencyLayer::drain`], for at most `limit`. Returns how many requests are still running.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops the waiting, not the work.
     pub async fn drain_within(&self, limit: Duration) -> usize {
         self.room.tasks.drain_within(limit).await
     }

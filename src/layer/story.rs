@@ -35,6 +35,7 @@ pub(super) struct Story<S, Svc> {
 }
 
 /// How a story ends.
+#[allow(clippy::large_enum_variant, reason = "made once a request and moved a few times: cheaper than a box")]
 pub(super) enum End<R: Body, E> {
     Reply(Reply<R>),
     /// The service's own error.

@@ -4,7 +4,7 @@
 //! conformance kit of [`testing`](crate::testing) against it.
 //!
 //! # What a store promises
-//! - **One owner.** Of any number of concurrent `claim`s of one [`LookupKey`], at most one is told
+//! - **One owner.** Of any number of concurrent `claim`s of one [`LookupKey`](crate::LookupKey), at most one is told
 //!   [`Verdict::Claimed`] until it is settled, dropped, or (lease stores) its lease has ended.
 //! - **Nobody waits.** A claim never waits for a rival claim.
 //! - **In doubt, an error.** Never `Claimed`, never `Replay`.
@@ -76,7 +76,7 @@ pub trait Claim: Send + 'static {
         Ok(())
     }
 
-    /// The how-manieth attempt at the operation this is, from 1.
+    /// Which attempt at the operation this is, counted from 1.
     fn attempt(&self) -> u64 {
         1
     }
@@ -91,10 +91,15 @@ pub trait Claim: Send + 'static {
         None
     }
 
-    /// Prolongs the lease.
+    /// Prolongs the lease. The layer calls it at a third of [`Claim::lease`].
     ///
     /// # Errors
-    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) where another attempt owns the key.
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) where another attempt owns the key: the layer stops
+    /// renewing. After any other error it tries again at the next third.
+    ///
+    /// # Cancel safety
+    /// The layer drops the future when the handler has returned, and settles the same claim: a dropped renewal is done
+    /// or undone.
     fn renew(&mut self) -> impl Future<Output = Result<(), Error>> + Send {
         ready(Ok(()))
     }
@@ -102,7 +107,8 @@ pub trait Claim: Send + 'static {
     /// Ends the claim.
     ///
     /// # Errors
-    /// See [`ErrorKind`](crate::ErrorKind): unless it is `NotRecorded`, nothing was kept.
+    /// See [`ErrorKind`](crate::ErrorKind). Nothing was kept, save that after `NotRecorded` everything may have been,
+    /// and after `TransactionEnded` whatever the handler has made permanent itself.
     ///
     /// # Cancel safety
     /// Dropping the future may leave the settlement done or undone, never half done.
@@ -118,12 +124,17 @@ pub trait Unkeyed: Send {
     fn attach(&self, extensions: &mut Extensions);
 
     /// Commits what the handler wrote (`keep`), or rolls it back. Does nothing if no transaction was taken.
+    ///
+    /// # Errors
+    /// `HeldTransaction` where it is still out, `TransactionEnded`, and what a commit may fail with; a connection lost
+    /// in the commit is `NotRecorded`, since there is no record to look for.
     fn finish(self: Box<Self>, keep: bool) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 }
 
 /// A store's answer to a claim.
 #[derive(Debug)]
 #[non_exhaustive]
+#[allow(clippy::large_enum_variant, reason = "made once a request and moved a few times: cheaper than a box")]
 pub enum Verdict<C> {
     /// The key is yours: run the handler, then settle.
     Claimed(C),
@@ -178,6 +189,7 @@ pub struct Kept {
 
 /// What became of a settlement.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "made once a request and moved a few times: cheaper than a box")]
 pub enum Settled {
     /// As asked.
     Recorded,
@@ -191,5 +203,8 @@ pub trait Purge: Store {
     ///
     /// # Errors
     /// As for a claim. Safe to repeat.
+    ///
+    /// # Cancel safety
+    /// A dropped purge is done or undone, also in part.
     fn purge(&self, limit: u32) -> impl Future<Output = Result<u64, Error>> + Send;
 }

@@ -47,10 +47,13 @@ mod tx {
     pub struct TestTx<DB: Dialect>(Arc<Slot<DB>>);
 
     impl<DB: Dialect> TestTx<DB> {
-        /// Begins one.
+        /// Begins one, on SQLite as a writer.
         ///
         /// # Errors
-        /// Where the database cannot be reached.
+        /// Where the database cannot be reached, or a SQLite file stays busy.
+        ///
+        /// # Cancel safety
+        /// Dropping the future leaves nothing begun.
         pub async fn begin(pool: &Pool<DB>) -> Result<Self, sqlx::Error> {
             begin(pool, DB::BEGIN).await.map(|transaction| Self(Slot::begun(transaction)))
         }

@@ -1,15 +1,15 @@
 //! The integration tests, one binary: two cores link it once.
-
 #![allow(
-    unreachable_pub,
     clippy::disallowed_methods,
-    clippy::expect_used,
-    clippy::unwrap_used,
-    reason = "what the library must not do, its tests may"
+    reason = "the clippy rules against spawning and the environment are the library's"
 )]
+#![allow(clippy::print_stdout, clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub)]
 
 mod support;
 
+mod broken_stores;
 mod layer;
 mod memory_store;
-mod postgres_store;
+mod postgres;
+mod service;
+mod sqlite;

@@ -5,12 +5,25 @@ pub(crate) mod sql;
 pub(crate) mod statements;
 
 use sqlx::error::DatabaseError;
-use sqlx::{PgConnection, Postgres};
+use sqlx::postgres::PgTransactionManager;
+use sqlx::{Postgres, Transaction};
+use sqlx_core::transaction::TransactionManager;
 
 use super::Dialect;
 use super::fault::Fault;
 
 pub(crate) use locks::Locks;
+
+/// Commits. A refused COMMIT is waited out: the server reports the error before it lets go of the locks, and the next
+/// attempt shall find the key free. sqlx's own `commit` gives the transaction up at the error.
+pub(crate) async fn commit(mut transaction: Transaction<'static, Postgres>) -> Result<(), sqlx::Error> {
+    // Committed, sqlx counts no transaction on the connection, and dropping this one does nothing.
+    let committed = PgTransactionManager::commit(&mut transaction).await;
+    if let Err(sqlx::Error::Database(_)) = committed {
+        let _ = transaction.rollback().await;
+    }
+    committed
+}
 
 impl Dialect for Postgres {
     const BEGIN: &'static str = sql::BEGIN;
@@ -26,9 +39,5 @@ impl Dialect for Postgres {
             code if code.starts_with("08") => Fault::Lost,
             _ => Fault::Refused,
         }
-    }
-
-    async fn probe(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        sqlx::raw_sql(sql::PROBE).execute(connection).await.map(drop)
     }
 }

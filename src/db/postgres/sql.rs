@@ -1,10 +1,87 @@
 //! Every SQL text for Postgres, 13 or newer.
 
-pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
-pub(crate) const BEGIN_REPEATABLE_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
-pub(crate) const BEGIN_SERIALIZABLE: &str = "BEGIN ISOLATION LEVEL SERIALIZABLE";
+/// BEGIN at an isolation level, alone and with a mark that is gone when the transaction has ended. The mark travels in
+/// the same message.
+macro_rules! begin {
+    ($level:literal) => {
+        concat!("BEGIN ISOLATION LEVEL ", $level)
+    };
+    ($level:literal marked) => {
+        concat!(begin!($level), "; SET LOCAL idempotency.unkeyed = 'open'")
+    };
+}
 
-pub(crate) const PROBE: &str = "SELECT 1";
+pub(crate) const BEGIN: &str = begin!("READ COMMITTED");
+pub(crate) const BEGIN_REPEATABLE_READ: &str = begin!("REPEATABLE READ");
+pub(crate) const BEGIN_SERIALIZABLE: &str = begin!("SERIALIZABLE");
+pub(crate) const BEGIN_MARKED: &str = begin!("READ COMMITTED" marked);
+pub(crate) const BEGIN_MARKED_REPEATABLE_READ: &str = begin!("REPEATABLE READ" marked);
+pub(crate) const BEGIN_MARKED_SERIALIZABLE: &str = begin!("SERIALIZABLE" marked);
+
+/// Whether this is still the transaction that was begun with the mark. Fails in an aborted one.
+pub(crate) const PROBE_MARK: &str = "SELECT coalesce(current_setting('idempotency.unkeyed', true), '') = 'open'";
+
+/// The parts that the claim's two forms share.
+macro_rules! claim_part {
+    // Inserts, or takes over an expired row; leaves every live row alone.
+    (claimed) => {
+        r#"claimed AS (
+    INSERT INTO {schema}idempotency_keys AS held
+        (scope, id_key, endpoint, state, fingerprint, token, claim_xid, accepted_at, expires_at)
+    SELECT $1, $2, $3, 0, $7, $8, pg_current_xact_id(), moment.at, moment.at + $9 * interval '1 microsecond'
+    FROM k CROSS JOIN LATERAL (SELECT clock_timestamp() AS at OFFSET 0) AS moment
+    WHERE k.got
+    ON CONFLICT (scope, id_key, endpoint) DO UPDATE SET
+        state = 0, fingerprint = excluded.fingerprint, token = excluded.token, claim_xid = excluded.claim_xid,
+        accepted_at = excluded.accepted_at, settled_at = NULL, expires_at = excluded.expires_at, answer = NULL
+    WHERE held.expires_at <= clock_timestamp()
+    RETURNING ctid::text AS ctid, claim_xid::text AS xid, accepted_at
+)"#
+    };
+    // Locks F and sets the bounds of the transaction, from the row that `claimed` returned alone.
+    (f) => {
+        r#"f AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock($5, $6) AS got,
+        set_config('idle_in_transaction_session_timeout', coalesce($10, '0'), true),
+        set_config('tcp_keepalives_idle', $11, true),
+        set_config('tcp_keepalives_interval', $12, true)
+    FROM claimed
+)"#
+    };
+    // Frees the probe, looks at the rivals where it was obtained, and reads every part.
+    (verdict) => {
+        r#"freed AS MATERIALIZED (
+    SELECT pg_advisory_unlock_shared($5, $6) AS done FROM probe WHERE probe.got
+), rival AS MATERIALIZED (
+    SELECT bool_or(owner.holds_key AND owner.holds_other) AS other FROM (
+        SELECT
+            bool_or(objsubid = 1 AND classid::int8 = (($4 >> 32) & 4294967295)
+                AND objid::int8 = ($4 & 4294967295)) AS holds_key,
+            bool_or(objsubid = 2 AND classid::int8 = ($5::int8 & 4294967295)
+                AND (objid::int8 & 255) = ($6::int8 & 255)
+                AND (objid::int8 >> 8) <> (($6::int8 & 4294967295) >> 8)) AS holds_other
+        FROM pg_locks
+        WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock'
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND EXISTS (SELECT FROM freed)
+        GROUP BY pid
+    ) AS owner
+)
+SELECT
+    (SELECT state FROM live) AS state,
+    (SELECT fingerprint FROM live) AS fingerprint,
+    (SELECT answer FROM live) AS answer,
+    (SELECT got FROM k) AS got_key,
+    (SELECT ctid FROM claimed) AS ctid,
+    (SELECT xid FROM claimed) AS xid,
+    (SELECT (extract(epoch FROM accepted_at) * 1000000)::int8 FROM claimed) AS accepted,
+    (SELECT got FROM f) AS got_fingerprint,
+    (SELECT got FROM probe) AS probed,
+    (SELECT done FROM freed) AS freed,
+    (SELECT other FROM rival) AS rival
+"#
+    };
+}
 
 /// The claim under READ COMMITTED, in one statement. Each part depends on the one before, and the final SELECT reads
 /// them all: a part that nobody reads is never run.
@@ -20,121 +97,43 @@ pub(crate) const PROBE: &str = "SELECT 1";
 ///
 /// Parameters: 1 scope, 2 key, 3 endpoint, 4 K, 5 and 6 F, 7 fingerprint, 8 token, 9 retention in microseconds,
 /// 10 idle timeout, 11 and 12 keepalive, each in milliseconds or seconds as text.
-pub(crate) const CLAIM: &str = r#"
+pub(crate) const CLAIM: &str = concat!(
+    r#"
 WITH live AS MATERIALIZED (
     SELECT state, fingerprint, answer FROM {schema}idempotency_keys
     WHERE scope = $1 AND id_key = $2 AND endpoint = $3 AND expires_at > clock_timestamp()
 ), k AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock($4) AS got WHERE NOT EXISTS (SELECT FROM live)
-), claimed AS (
-    INSERT INTO {schema}idempotency_keys AS held
-        (scope, id_key, endpoint, state, fingerprint, token, claim_xid, accepted_at, expires_at)
-    SELECT $1, $2, $3, 0, $7, $8, pg_current_xact_id(), moment.at, moment.at + $9 * interval '1 microsecond'
-    FROM k CROSS JOIN LATERAL (SELECT clock_timestamp() AS at OFFSET 0) AS moment
-    WHERE k.got
-    ON CONFLICT (scope, id_key, endpoint) DO UPDATE SET
-        state = 0, fingerprint = excluded.fingerprint, token = excluded.token, claim_xid = excluded.claim_xid,
-        accepted_at = excluded.accepted_at, settled_at = NULL, expires_at = excluded.expires_at, answer = NULL
-    WHERE held.expires_at <= clock_timestamp()
-    RETURNING ctid::text AS ctid, claim_xid::text AS xid, accepted_at
-), f AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock($5, $6) AS got,
-        set_config('idle_in_transaction_session_timeout', coalesce($10, '0'), true),
-        set_config('tcp_keepalives_idle', $11, true),
-        set_config('tcp_keepalives_interval', $12, true)
-    FROM claimed
-), probe AS MATERIALIZED (
+), "#,
+    claim_part!(claimed),
+    ", ",
+    claim_part!(f),
+    r#", probe AS MATERIALIZED (
     SELECT pg_try_advisory_lock_shared($5, $6) AS got FROM k WHERE NOT k.got
-), freed AS MATERIALIZED (
-    SELECT pg_advisory_unlock_shared($5, $6) AS done FROM probe WHERE probe.got
-), rival AS MATERIALIZED (
-    SELECT bool_or(owner.holds_key AND owner.holds_other) AS other FROM (
-        SELECT
-            bool_or(objsubid = 1 AND classid::int8 = (($4 >> 32) & 4294967295)
-                AND objid::int8 = ($4 & 4294967295)) AS holds_key,
-            bool_or(objsubid = 2 AND classid::int8 = ($5::int8 & 4294967295)
-                AND (objid::int8 & 255) = ($6::int8 & 255)
-                AND (objid::int8 >> 8) <> (($6::int8 & 4294967295) >> 8)) AS holds_other
-        FROM pg_locks
-        WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock'
-            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-            AND EXISTS (SELECT FROM freed)
-        GROUP BY pid
-    ) AS owner
-)
-SELECT
-    (SELECT state FROM live) AS state,
-    (SELECT fingerprint FROM live) AS fingerprint,
-    (SELECT answer FROM live) AS answer,
-    (SELECT got FROM k) AS got_key,
-    (SELECT ctid FROM claimed) AS ctid,
-    (SELECT xid FROM claimed) AS xid,
-    (SELECT (extract(epoch FROM accepted_at) * 1000000)::int8 FROM claimed) AS accepted,
-    (SELECT got FROM f) AS got_fingerprint,
-    (SELECT got FROM probe) AS probed,
-    (SELECT done FROM freed) AS freed,
-    (SELECT other FROM rival) AS rival
-"#;
+), "#,
+    claim_part!(verdict)
+);
 
 /// The claim under REPEATABLE READ and SERIALIZABLE: the lock and the INSERT come first and the row is read only
 /// where nothing was inserted, since a row read first costs a predicate lock that makes claims of different keys
 /// fail each other. Same parameters, same columns.
-pub(crate) const CLAIM_STRICT: &str = r#"
+pub(crate) const CLAIM_STRICT: &str = concat!(
+    r#"
 WITH k AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock($4) AS got
-), claimed AS (
-    INSERT INTO {schema}idempotency_keys AS held
-        (scope, id_key, endpoint, state, fingerprint, token, claim_xid, accepted_at, expires_at)
-    SELECT $1, $2, $3, 0, $7, $8, pg_current_xact_id(), moment.at, moment.at + $9 * interval '1 microsecond'
-    FROM k CROSS JOIN LATERAL (SELECT clock_timestamp() AS at OFFSET 0) AS moment
-    WHERE k.got
-    ON CONFLICT (scope, id_key, endpoint) DO UPDATE SET
-        state = 0, fingerprint = excluded.fingerprint, token = excluded.token, claim_xid = excluded.claim_xid,
-        accepted_at = excluded.accepted_at, settled_at = NULL, expires_at = excluded.expires_at, answer = NULL
-    WHERE held.expires_at <= clock_timestamp()
-    RETURNING ctid::text AS ctid, claim_xid::text AS xid, accepted_at
-), f AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock($5, $6) AS got,
-        set_config('idle_in_transaction_session_timeout', coalesce($10, '0'), true),
-        set_config('tcp_keepalives_idle', $11, true),
-        set_config('tcp_keepalives_interval', $12, true)
-    FROM claimed
-), live AS MATERIALIZED (
+), "#,
+    claim_part!(claimed),
+    ", ",
+    claim_part!(f),
+    r#", live AS MATERIALIZED (
     SELECT state, fingerprint, answer FROM {schema}idempotency_keys
     WHERE scope = $1 AND id_key = $2 AND endpoint = $3 AND expires_at > clock_timestamp()
         AND NOT EXISTS (SELECT FROM claimed)
 ), probe AS MATERIALIZED (
     SELECT pg_try_advisory_lock_shared($5, $6) AS got FROM k WHERE NOT k.got AND NOT EXISTS (SELECT FROM live)
-), freed AS MATERIALIZED (
-    SELECT pg_advisory_unlock_shared($5, $6) AS done FROM probe WHERE probe.got
-), rival AS MATERIALIZED (
-    SELECT bool_or(owner.holds_key AND owner.holds_other) AS other FROM (
-        SELECT
-            bool_or(objsubid = 1 AND classid::int8 = (($4 >> 32) & 4294967295)
-                AND objid::int8 = ($4 & 4294967295)) AS holds_key,
-            bool_or(objsubid = 2 AND classid::int8 = ($5::int8 & 4294967295)
-                AND (objid::int8 & 255) = ($6::int8 & 255)
-                AND (objid::int8 >> 8) <> (($6::int8 & 4294967295) >> 8)) AS holds_other
-        FROM pg_locks
-        WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock'
-            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-            AND EXISTS (SELECT FROM freed)
-        GROUP BY pid
-    ) AS owner
-)
-SELECT
-    (SELECT state FROM live) AS state,
-    (SELECT fingerprint FROM live) AS fingerprint,
-    (SELECT answer FROM live) AS answer,
-    (SELECT got FROM k) AS got_key,
-    (SELECT ctid FROM claimed) AS ctid,
-    (SELECT xid FROM claimed) AS xid,
-    (SELECT (extract(epoch FROM accepted_at) * 1000000)::int8 FROM claimed) AS accepted,
-    (SELECT got FROM f) AS got_fingerprint,
-    (SELECT got FROM probe) AS probed,
-    (SELECT done FROM freed) AS freed,
-    (SELECT other FROM rival) AS rival
-"#;
+), "#,
+    claim_part!(verdict)
+);
 
 /// Stores the answer in the claim's own transaction, or changes nothing: the row's transaction is compared with the
 /// one that settles, so that a handler's own COMMIT or ROLLBACK shows.

@@ -43,13 +43,14 @@ impl MemoryStore {
         Self::build(CAPACITY, LEASE, Box::new(SystemClock::new()))
     }
 
-    /// How many live records it may hold. At least one.
+    /// How many records it may hold. At least one. What it holds already is forgotten.
     #[must_use]
     pub fn capacity(self, records: usize) -> Self {
         self.rebuild(|_, lease, clock| Self::build(records.max(1), lease, clock))
     }
 
-    /// How long a claim is held without a renewal. The layer renews at a third of it.
+    /// How long a claim is held without a renewal. The layer renews at a third of it. What the store holds already is
+    /// forgotten.
     ///
     /// # Errors
     /// [`ErrorKind::Setup`] for less than 3 ms: a lease of zero would hold nothing (S5).
@@ -60,7 +61,7 @@ impl MemoryStore {
         Ok(self.rebuild(|capacity, _, clock| Self::build(capacity, lease, clock)))
     }
 
-    /// Another clock, for tests.
+    /// Another clock, for tests. What the store holds already is forgotten.
     #[must_use]
     pub fn clock(self, clock: impl Clock) -> Self {
         self.rebuild(|capacity, lease, _| Self::build(capacity, lease, Box::new(clock)))

@@ -103,16 +103,18 @@ impl PostgresStoreBuilder {
         let schema = schema.ok_or_else(|| setup("the search path leads to no schema; name one"))?;
         let schema = SchemaName::new(&schema).ok_or_else(|| setup("not a name for a schema"))?;
         let strict = self.isolation != Isolation::ReadCommitted;
+        let (begin, begin_unkeyed) = match self.isolation {
+            Isolation::ReadCommitted => (sql::BEGIN, sql::BEGIN_MARKED),
+            Isolation::RepeatableRead => (sql::BEGIN_REPEATABLE_READ, sql::BEGIN_MARKED_REPEATABLE_READ),
+            Isolation::Serializable => (sql::BEGIN_SERIALIZABLE, sql::BEGIN_MARKED_SERIALIZABLE),
+        };
         Ok(PostgresStore {
             shared: Arc::new(Shared {
                 statements: Statements::new(&schema, strict, persistent),
                 pool: self.pool,
                 schema,
-                begin: match self.isolation {
-                    Isolation::ReadCommitted => sql::BEGIN,
-                    Isolation::RepeatableRead => sql::BEGIN_REPEATABLE_READ,
-                    Isolation::Serializable => sql::BEGIN_SERIALIZABLE,
-                },
+                begin,
+                begin_unkeyed,
                 strict,
                 bounds: Bounds {
                     idle: self.idle_timeout,

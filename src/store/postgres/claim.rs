@@ -11,8 +11,8 @@ use tokio::time::{sleep, timeout};
 use super::{PostgresStore, Shared};
 use crate::db::begin::{begin, roll_back};
 use crate::db::fault::{Fault, before_commit, fault, in_claim};
-use crate::db::postgres::sql;
 use crate::db::postgres::statements::{COMPLETED, ClaimedRow, Finished, ORPHANED};
+use crate::db::postgres::{commit, sql};
 use crate::db::slot::{Closed, Slot};
 use crate::db::tx::TxSource;
 use crate::error::{Error, ErrorKind};
@@ -55,7 +55,7 @@ impl PostgresClaim {
                 return Err(before_commit::<Postgres>(error));
             }
         }
-        let lost = match timeout(COMMIT_TIMEOUT, transaction.commit()).await {
+        let lost = match timeout(COMMIT_TIMEOUT, commit(transaction)).await {
             Ok(Ok(())) => return Ok(Settled::Recorded),
             Ok(Err(error)) if fault::<Postgres>(&error) == Fault::Lost => Some(error),
             Ok(Err(error)) => return Err(before_commit::<Postgres>(error)),
@@ -133,7 +133,7 @@ impl PostgresClaim {
             .store_finished(&mut transaction, self.request.lookup(), locks.key, &record)
             .await
             .map_err(in_claim::<Postgres>)?;
-        transaction.commit().await.map_err(in_claim::<Postgres>)?;
+        commit(transaction).await.map_err(in_claim::<Postgres>)?;
         Ok(stored)
     }
 

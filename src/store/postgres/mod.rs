@@ -2,6 +2,7 @@
 
 mod builder;
 mod claim;
+mod unkeyed;
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +10,6 @@ use std::sync::Arc;
 use sqlx::{PgPool, Postgres};
 
 use super::{ClaimRequest, Purge, Store, Unkeyed, Verdict};
-use crate::db::LazyTransaction;
 use crate::db::begin::begin;
 use crate::db::fault::{Fault, fault, in_claim};
 use crate::db::migrate;
@@ -25,6 +25,7 @@ use crate::record::{Answer, Record};
 
 pub use builder::{Isolation, PostgresStoreBuilder};
 pub use claim::PostgresClaim;
+use unkeyed::PostgresUnkeyed;
 
 /// How often a claim that met a record committed after its snapshot asks again.
 const ASKED_AGAIN: usize = 3;
@@ -47,6 +48,7 @@ struct Shared {
     schema: SchemaName,
     statements: Statements,
     begin: &'static str,
+    begin_unkeyed: &'static str,
     strict: bool,
     bounds: Bounds,
 }
@@ -55,22 +57,27 @@ impl PostgresStore {
     /// A store on the tables that the pool's search path leads to, under READ COMMITTED.
     ///
     /// # Errors
-    /// [`ErrorKind::Setup`] for a server before 13 or a read-only replica; [`ErrorKind::Unavailable`] if it cannot be
-    /// reached.
+    /// [`ErrorKind::Setup`] for a server before 13, a read-only replica, or a search path that leads nowhere;
+    /// [`ErrorKind::Unavailable`] if it cannot be reached. Whether the tables are there is not asked: without them
+    /// every claim fails with [`ErrorKind::Setup`].
     pub async fn new(pool: PgPool) -> Result<Self, Error> {
         Self::builder(pool).build().await
     }
 
     /// For another schema, isolation level or timeout.
-    #[must_use]
     pub fn builder(pool: PgPool) -> PostgresStoreBuilder {
         PostgresStoreBuilder::new(pool)
     }
 
-    /// Creates the tables, or brings them to the newest version. Any number of processes may call it at once.
+    /// Creates the schema and the tables, or brings them to the newest version. Any number of processes may call it at
+    /// once.
     ///
     /// # Errors
-    /// [`ErrorKind::Setup`] where the role may not create tables.
+    /// [`ErrorKind::Setup`] where the role may not create tables; [`ErrorKind::Unavailable`] if the server cannot be
+    /// reached.
+    ///
+    /// # Cancel safety
+    /// Each migration is one transaction: dropped, it is done or undone, and the next call goes on from there.
     pub async fn migrate(&self) -> Result<(), Error> {
         migrate::postgres(&self.shared.pool, &self.shared.schema).await
     }
@@ -166,7 +173,7 @@ impl Store for PostgresStore {
     }
 
     fn unkeyed(&self) -> Option<Box<dyn Unkeyed>> {
-        Some(Box::new(LazyTransaction::<Postgres>::from_pool(self.shared.pool.clone(), self.shared.begin)))
+        Some(Box::new(PostgresUnkeyed::new(self.shared.pool.clone(), self.shared.begin_unkeyed)))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Write a [`Harness`] for your store, then one line in a test:
 //!
-//! ```ignore
+//! ```text
 //! idempotency::store_conformance!(my_store, MyHarness::new());
 //! ```
 

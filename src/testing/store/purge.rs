@@ -10,17 +10,17 @@ where
     H::Store: Purge,
 {
     let store = harness.store().await;
-    for number in 0..5 {
+    for number in 0..20 {
         completed(&store, &request(&format!("purged {number}"), 1), answer("old")).await;
     }
-    for number in 0..5 {
+    for number in 0..20 {
         harness.expire(request(&format!("purged {number}"), 1).lookup()).await;
     }
     completed(&store, &request("live", 1), answer("live")).await;
     let running = claimed(&store, &request("still running", 1)).await;
     for _ in 0..10 {
-        let batch = store.purge(2).await.unwrap_or_else(|error| panic!("the purge failed: {error:?}"));
-        assert!(batch <= 2, "a batch of {batch} rows");
+        let batch = store.purge(5).await.unwrap_or_else(|error| panic!("the purge failed: {error:?}"));
+        assert!(batch <= 5, "a batch of {batch} rows");
     }
     assert_eq!(replayed(&store, &request("live", 1)).await.answer, answer("live"));
     assert_eq!(name(&verdict(&store, &request("still running", 1)).await), "in progress");

@@ -43,6 +43,14 @@ pub async fn store_on(pool: &PgPool) -> PostgresStore {
     store
 }
 
+/// Whether this connection is inside a transaction: there `now()` stands still. Asked by the simple protocol, in whose
+/// single message an implicit transaction begins with its statement.
+pub async fn is_inside_transaction(connection: &mut sqlx::PgConnection) -> bool {
+    sqlx::raw_sql("SELECT 1").execute(&mut *connection).await.unwrap();
+    let row = sqlx::raw_sql("SELECT now() <> statement_timestamp()").fetch_one(connection).await.unwrap();
+    sqlx::Row::get(&row, 0)
+}
+
 /// The harness of the conformance kit.
 pub struct PostgresHarness {
     pool: PgPool,

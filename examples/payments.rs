@@ -1,2 +1,0 @@
-//! The reference service.
-fn main() {}

@@ -1,0 +1,123 @@
+//! What the service asks of a database: the same few statements on each engine.
+
+use idempotency::Dialect;
+use sqlx::{Pool, Postgres, Sqlite};
+
+use crate::money::Payment;
+
+/// The endpoint a row belongs to.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    Payment,
+    Transfer,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Payment => "payment",
+            Self::Transfer => "transfer",
+        }
+    }
+
+    /// The collection under which its rows are found.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Payment => "payments",
+            Self::Transfer => "transfers",
+        }
+    }
+}
+
+/// An engine of the service.
+pub trait Database: Dialect {
+    /// Creates the service's own table. Any number of processes may do it at once.
+    fn create_tables(pool: &Pool<Self>) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+
+    /// Writes a row in the caller's transaction.
+    fn insert(
+        connection: &mut Self::Connection,
+        owner: &str,
+        kind: Kind,
+        payment: &Payment,
+    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+
+    /// The rows of one owner, oldest first.
+    fn list(
+        pool: &Pool<Self>,
+        owner: &str,
+        kind: Kind,
+    ) -> impl Future<Output = Result<Vec<Payment>, sqlx::Error>> + Send;
+
+    /// One row of one owner.
+    fn find(
+        pool: &Pool<Self>,
+        owner: &str,
+        kind: Kind,
+        id: &str,
+    ) -> impl Future<Output = Result<Option<Payment>, sqlx::Error>> + Send;
+}
+
+const LOCK: &str = "SELECT pg_advisory_xact_lock(7306925418260197)";
+const CREATE: &str = "CREATE TABLE IF NOT EXISTS payments (
+    id text NOT NULL PRIMARY KEY, owner text NOT NULL, kind text NOT NULL, amount bigint NOT NULL,
+    currency text NOT NULL, card text NOT NULL, reference text, created_at text NOT NULL)";
+const INDEX: &str = "CREATE INDEX IF NOT EXISTS payments_owner ON payments (owner, kind, created_at, id)";
+const INSERT: &str = "INSERT INTO payments (id, owner, kind, amount, currency, card, reference, created_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+const LIST: &str = "SELECT id, amount, currency, card, reference, created_at FROM payments
+    WHERE owner = $1 AND kind = $2 ORDER BY created_at, id";
+const FIND: &str = "SELECT id, amount, currency, card, reference, created_at FROM payments
+    WHERE owner = $1 AND kind = $2 AND id = $3";
+
+/// The statements are the same text on both engines; only the types of their connections differ.
+macro_rules! database {
+    ($engine:ty, $($lock:expr)?) => {
+        impl Database for $engine {
+            async fn create_tables(pool: &Pool<Self>) -> Result<(), sqlx::Error> {
+                let mut transaction = pool.begin().await?;
+                // `IF NOT EXISTS` alone fails where two processes start at once.
+                $(sqlx::raw_sql($lock).execute(&mut *transaction).await?;)?
+                sqlx::raw_sql(CREATE).execute(&mut *transaction).await?;
+                sqlx::raw_sql(INDEX).execute(&mut *transaction).await?;
+                transaction.commit().await
+            }
+
+            async fn insert(
+                connection: &mut Self::Connection,
+                owner: &str,
+                kind: Kind,
+                payment: &Payment,
+            ) -> Result<(), sqlx::Error> {
+                sqlx::query(INSERT)
+                    .bind(&payment.id)
+                    .bind(owner)
+                    .bind(kind.name())
+                    .bind(payment.amount)
+                    .bind(&payment.currency)
+                    .bind(&payment.card)
+                    .bind(&payment.reference)
+                    .bind(&payment.created_at)
+                    .execute(connection)
+                    .await?;
+                Ok(())
+            }
+
+            async fn list(pool: &Pool<Self>, owner: &str, kind: Kind) -> Result<Vec<Payment>, sqlx::Error> {
+                sqlx::query_as(LIST).bind(owner).bind(kind.name()).fetch_all(pool).await
+            }
+
+            async fn find(
+                pool: &Pool<Self>,
+                owner: &str,
+                kind: Kind,
+                id: &str,
+            ) -> Result<Option<Payment>, sqlx::Error> {
+                sqlx::query_as(FIND).bind(owner).bind(kind.name()).bind(id).fetch_optional(pool).await
+            }
+        }
+    };
+}
+
+database!(Postgres, LOCK);
+database!(Sqlite,);

@@ -1,0 +1,63 @@
+//! The guides, as they are in the folder `docs` of the repository.
+//!
+//! - [`quickstart`]: a new service in ten minutes, on SQLite and then on Postgres.
+//! - [`transactions`]: what is kept when, and what a handler must know about its transaction.
+//! - [`protocol`]: headers, keys, statuses and problem types, for clients and authors of APIs.
+//!
+//! This module exists in the documentation only.
+
+// The blocks of the guides are doc tests of the whole crate. With fewer features there is nothing to compile them with,
+// so they are left out. The link targets before each text come first and so win over those at its end, which are for
+// readers of the repository.
+
+/// A new service in ten minutes.
+pub mod quickstart {
+    #![doc = "\n\n[transactions]: crate::guide::transactions\n[protocol]: crate::guide::protocol\n\n"]
+    #![cfg_attr(
+        any(not(doctest), all(feature = "axum", feature = "postgres", feature = "sqlite", feature = "testing")),
+        doc = include_str!("../docs/quickstart.md")
+    )]
+}
+
+/// What is kept when, and what a handler must know about its transaction.
+pub mod transactions {
+    #![doc = "\n\n[quickstart]: crate::guide::quickstart\n[protocol]: crate::guide::protocol\n\n"]
+    #![cfg_attr(
+        any(not(doctest), all(feature = "axum", feature = "postgres", feature = "sqlite", feature = "testing")),
+        doc = include_str!("../docs/transactions.md")
+    )]
+}
+
+/// What clients send and see.
+pub mod protocol {
+    #![cfg_attr(
+        any(not(doctest), all(feature = "axum", feature = "postgres", feature = "sqlite", feature = "testing")),
+        doc = include_str!("../docs/protocol.md")
+    )]
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::problem::{ProblemKind, TYPE_PREFIX};
+
+    const PROTOCOL: &str = include_str!("../docs/protocol.md");
+
+    // H42, H43
+    #[test]
+    fn the_protocol_guide_lists_every_problem_as_it_is_sent() {
+        let is_problem =
+            |row: &&str| ProblemKind::ALL.iter().any(|kind| row.starts_with(&format!("| `{}` |", kind.slug())));
+        let listed: Vec<&str> = PROTOCOL.lines().filter(is_problem).collect();
+        assert_eq!(listed.len(), ProblemKind::ALL.len());
+        for (row, kind) in listed.iter().zip(ProblemKind::ALL) {
+            let waits = if kind.waiting_helps() { "yes" } else { "no" };
+            let expected = format!("| `{}` | {} | {waits} |", kind.slug(), kind.status().as_u16());
+            assert!(row.starts_with(&expected), "{row}: expected {expected}");
+        }
+        assert!(PROTOCOL.contains(TYPE_PREFIX));
+        let kind = ProblemKind::InProgress;
+        for shown in [kind.type_uri().as_str(), kind.title(), kind.detail()] {
+            assert!(PROTOCOL.contains(shown), "{shown}");
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The Postgres store, alone and behind the layer.
+
+mod commit;
+mod faults;
+mod keyless;
+mod kit;
+mod migrations;
+mod round_trips;
+mod sessions;
+mod stress;
+mod transaction_ended;

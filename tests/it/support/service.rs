@@ -1,0 +1,124 @@
+//! The reference service as a child process, and a client for it.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use axum::http::{HeaderMap, Method, Request, StatusCode};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client as HyperClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+
+/// A running service. Killed when it is dropped.
+pub struct Service {
+    child: Child,
+    pub address: String,
+}
+
+impl Service {
+    /// Starts the example on a free port, or on the port of an earlier one.
+    pub fn start(database_url: &str, listen: &str, pool: u32) -> Self {
+        let mut child = Command::new(binary())
+            .env("LISTEN", listen)
+            .env("DATABASE_URL", database_url)
+            .env("DATABASE_POOL", pool.to_string())
+            .env("RUST_LOG", "warn")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("the example starts");
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = lines.next().expect("the service prints its address").unwrap();
+        let address = first.strip_prefix("listening on http://").expect("the first line is the address").to_owned();
+        // What else it prints is read, so that it never waits for us.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, address }
+    }
+
+    /// SIGKILL: no handler of the process runs.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM; the exit code.
+    pub fn terminate(mut self) -> Option<i32> {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        let status = self.child.wait().unwrap();
+        status.code()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Cargo builds the examples beside the tests.
+fn binary() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let binary = tests.parent().unwrap().parent().unwrap().join("examples/payments");
+    assert!(binary.exists(), "{} is missing: run `cargo build --example payments`", binary.display());
+    binary
+}
+
+/// Requests of one caller.
+#[derive(Clone)]
+pub struct Client {
+    http: HyperClient<HttpConnector, Full<Bytes>>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Reply {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Reply {
+    pub fn is_replay(&self) -> bool {
+        self.headers.contains_key("idempotent-replayed")
+    }
+}
+
+impl Client {
+    pub fn new() -> Self {
+        Self { http: HyperClient::builder(TokioExecutor::new()).build_http() }
+    }
+
+    /// `None` where there was no answer.
+    pub async fn send(&self, method: Method, url: &str, key: Option<&str>, body: &str) -> Option<Reply> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(url)
+            .header("authorization", "Bearer alice")
+            .header("content-type", "application/json");
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        let request = request.body(Full::new(Bytes::copy_from_slice(body.as_bytes()))).unwrap();
+        let response = tokio::time::timeout(Duration::from_secs(30), self.http.request(request)).await.ok()?.ok()?;
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.ok()?.to_bytes();
+        Some(Reply { status: parts.status, headers: parts.headers, body })
+    }
+
+    pub async fn pay(&self, address: &str, key: &str, amount: u32, card: &str) -> Option<Reply> {
+        let body = format!(r#"{{"amount": {amount}, "currency": "EUR", "card": "{card}"}}"#);
+        self.send(Method::POST, &format!("http://{address}/payments"), Some(key), &body).await
+    }
+
+    /// The amounts of all payments that are stored.
+    pub async fn amounts(&self, address: &str) -> Vec<u64> {
+        let reply = self.send(Method::GET, &format!("http://{address}/payments"), None, "").await.unwrap();
+        assert_eq!(reply.status, 200);
+        let payments: Vec<serde_json::Value> = serde_json::from_slice(&reply.body).unwrap();
+        payments.iter().map(|payment| payment["amount"].as_u64().unwrap()).collect()
+    }
+}
