@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use crate::events::{Event, emit};
 use crate::fingerprint::{Fingerprint, Match};
 use crate::lookup::LookupKey;
 
@@ -54,10 +55,15 @@ impl ClaimRequest {
         Self { token: Token::random(), ..self.clone() }
     }
 
-    /// Whether the stored fingerprint is this request's.
+    /// Whether the stored fingerprint is this request's. One of another profile is counted (H18), here for all stores
+    /// and for the layer's own table.
     #[must_use]
     pub fn compare(&self, stored: &Fingerprint) -> Match {
-        self.fingerprint.compare(stored)
+        let compared = self.fingerprint.compare(stored);
+        if compared == Match::OtherProfile {
+            emit(Event::OtherProfile);
+        }
+        compared
     }
 }
 

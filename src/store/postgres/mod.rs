@@ -18,8 +18,7 @@ use crate::db::postgres::{Locks, sql};
 use crate::db::slot::Slot;
 use crate::db::sql::SchemaName;
 use crate::error::{Error, ErrorKind};
-use crate::events::{Event, emit};
-use crate::fingerprint::{Fingerprint, Match};
+use crate::fingerprint::Fingerprint;
 use crate::policy::{Judgement, State, judge};
 use crate::record::{Answer, Record};
 
@@ -138,9 +137,6 @@ fn judge_row<C>(
     let unreadable = || Error::new(ErrorKind::Unreadable);
     let stored = Fingerprint::from_bytes(fingerprint).ok_or_else(unreadable)?;
     let compared = request.compare(&stored);
-    if compared == Match::OtherProfile {
-        emit(Event::OtherProfile);
-    }
     let state = match state {
         1 => State::Completed,
         // A running row that another transaction can see was committed by its own handler (H29).

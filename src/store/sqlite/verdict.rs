@@ -5,8 +5,7 @@ use std::ops::ControlFlow::{self, Break, Continue};
 use super::shared::Shared;
 use crate::db::sqlite::statements::{ANNOUNCED, COMPLETED, ORPHANED, RUNNING, Seen};
 use crate::error::{Error, ErrorKind};
-use crate::events::{Event, emit};
-use crate::fingerprint::{Fingerprint, Match};
+use crate::fingerprint::Fingerprint;
 use crate::policy::{Judgement, State, judge};
 use crate::record::{Answer, Record};
 use crate::store::{ClaimRequest, Verdict};
@@ -28,9 +27,6 @@ pub(super) fn judge_row<C>(shared: &Shared, request: &ClaimRequest, seen: Option
     };
     let stored = Fingerprint::from_bytes(&seen.fingerprint).ok_or_else(unreadable)?;
     let compared = request.compare(&stored);
-    if compared == Match::OtherProfile {
-        emit(Event::OtherProfile);
-    }
     Ok(Break(match judge(state, compared) {
         Judgement::Mismatch => Verdict::Mismatch,
         Judgement::InProgress => Verdict::InProgress { retry_after: None },

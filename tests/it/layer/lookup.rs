@@ -11,6 +11,7 @@ use idempotency::fingerprint::Fingerprinter;
 use idempotency::layer::EndpointKey;
 use idempotency::{IdempotencyLayer, MemoryStore, Scope};
 
+use crate::support::counters::Counters;
 use crate::support::http::{Gate, KEY, Runs, layer, post, post_body, request, send};
 
 #[derive(Clone)]
@@ -184,6 +185,8 @@ async fn the_fingerprint_is_configurable() {
 // H18: during a rolling deploy two profiles meet, stored and in flight; none is ever told 422.
 #[tokio::test]
 async fn a_request_of_another_profile_is_never_a_mismatch() {
+    let counters = Counters::default();
+    let _guard = counters.install();
     let (runs, gate, store) = (Runs::default(), Gate::new(), MemoryStore::new());
     let old = IdempotencyLayer::new(store.clone(), Scope::shared());
     // Built from one another they share one table of this process; built anew they meet in the store.
@@ -202,8 +205,10 @@ async fn a_request_of_another_profile_is_never_a_mismatch() {
     }
     gate.open(1);
     assert_eq!(first.await.unwrap().said(), "201");
+    assert_eq!(counters.of("other_profile"), 4);
     for layer in [&same_process, &new_process] {
         assert!(send(&app(layer), post("k")).await.is_replay());
     }
+    assert_eq!(counters.of("other_profile"), 6);
     assert_eq!(runs.count(), 1);
 }

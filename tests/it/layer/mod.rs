@@ -5,6 +5,7 @@ mod client;
 mod guard;
 mod handler;
 mod key;
+mod keyless;
 mod lease;
 mod log;
 mod lookup;

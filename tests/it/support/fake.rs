@@ -1,6 +1,7 @@
 //! A store that a test steers: it fails, waits or says something else where it is told to.
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use idempotency::store::{
-    Claim, ClaimRequest, Fence, MemoryClaim, RollbackOnDrop, Settled, Settlement, Store, Verdict,
+    Claim, ClaimRequest, Fence, MemoryClaim, RollbackOnDrop, Settled, Settlement, Store, Unkeyed, Verdict,
 };
 use idempotency::{Error, ErrorKind, MemoryStore};
 
@@ -26,6 +27,7 @@ pub struct Fake {
     on_renew: Arc<OnRenew>,
     on_settle: Arc<OnSettle>,
     take_back: Option<ErrorKind>,
+    lends: Option<Option<ErrorKind>>,
     is_lease: bool,
     seen: Arc<Seen>,
 }
@@ -46,6 +48,7 @@ impl Fake {
             on_renew: Arc::new(|_| std::future::ready(Ok(())).boxed()),
             on_settle: Arc::new(|_| std::future::ready(None).boxed()),
             take_back: None,
+            lends: None,
             is_lease: false,
             seen: Arc::default(),
         }
@@ -82,6 +85,12 @@ impl Fake {
         self.lease()
     }
 
+    /// Lends requests without a key a "transaction", whose end fails so if it is to fail.
+    pub fn lending(mut self, fails: Option<ErrorKind>) -> Self {
+        self.lends = Some(fails);
+        self
+    }
+
     /// Every claim fails so.
     pub fn down(self, kind: ErrorKind) -> Self {
         self.on_claim(move |_| std::future::ready(Some(Err(kind.into()))))
@@ -106,7 +115,7 @@ impl Fake {
         self.seen.renewals.load(Ordering::SeqCst)
     }
 
-    /// What was settled, in order: `commit`, `refuse`, `abandon`, `drop`.
+    /// What was settled, in order: `commit`, `refuse`, `abandon`, `drop`; without a key `keep`, `undo`, `drop`.
     pub fn settlements(&self) -> Vec<&'static str> {
         self.seen.settlements.lock().unwrap().clone()
     }
@@ -114,6 +123,10 @@ impl Fake {
 
 impl Store for Fake {
     type Claim = FakeClaim;
+
+    fn unkeyed(&self) -> Option<Box<dyn Unkeyed>> {
+        self.lends.map(|fails| Box::new(Lent { seen: Arc::clone(&self.seen), fails, open: true }) as _)
+    }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Verdict<FakeClaim>, Error> {
         let call = self.seen.claims.fetch_add(1, Ordering::SeqCst) + 1;
@@ -195,6 +208,40 @@ impl Drop for FakeClaim {
                 // The memory store never waits.
                 let _ = inner.settle(Settlement::Abandon).now_or_never();
             }
+        }
+    }
+}
+
+/// In the extensions of a request without a key.
+#[derive(Clone)]
+pub struct LentTransaction;
+
+struct Lent {
+    seen: Arc<Seen>,
+    fails: Option<ErrorKind>,
+    open: bool,
+}
+
+impl Unkeyed for Lent {
+    fn attach(&self, extensions: &mut http::Extensions) {
+        extensions.insert(LentTransaction);
+    }
+
+    fn finish(mut self: Box<Self>, keep: bool) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> {
+        self.open = false;
+        Box::pin(async move {
+            // The answer has to wait for it.
+            tokio::task::yield_now().await;
+            self.seen.settlements.lock().unwrap().push(if keep { "keep" } else { "undo" });
+            self.fails.map_or(Ok(()), |kind| Err(kind.into()))
+        })
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if self.open {
+            self.seen.settlements.lock().unwrap().push("drop");
         }
     }
 }
