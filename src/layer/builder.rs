@@ -26,7 +26,7 @@ impl<S: Store> IdempotencyLayer<S> {
         self.with(|config| config.methods = methods.into_iter().collect())
     }
 
-    /// Decides per request which ones are guarded, instead of the methods.
+    /// Decides per request which ones are guarded, instead of the methods. OPTIONS and HEAD are never guarded.
     #[must_use]
     pub fn guard(self, guard: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.with(|config| config.guard = Some(Guard::new(guard)))
