@@ -21,7 +21,7 @@ use super::story::{End, Run};
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit, emit_error};
 use crate::policy::{Decision, Outcome, Retention};
-use crate::problem::Conflicted;
+use crate::problem::{Conflicted, Problem};
 use crate::record::{Answer, AnswerBody};
 use crate::store::{Claim, ClaimRequest, Kept, Settled, Settlement};
 
@@ -61,7 +61,11 @@ pub(super) async fn read<C: Claim, R: Body, E>(
         return Handled::Held(error);
     }
     let (parts, body) = response.into_parts();
-    let mut outcome = config.policy.outcome(&parts);
+    let mut outcome = match parts.extensions.get::<Problem>() {
+        // The refusal of a layer further in: "in progress" is no decision about the operation (H42).
+        Some(_) => Outcome::abandon(),
+        None => config.policy.outcome(&parts),
+    };
     let stream = outcome.is_streaming() || is_stream(method, &parts, body.size_hint().lower(), config.answer_limit);
     let body = if outcome.decision() == Decision::Abandon || stream {
         ReadBody::Untouched(body)

@@ -4,6 +4,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderValue, Response};
 use idempotency::problem::{Problem, ProblemKind};
+use idempotency::store::Verdict;
 use idempotency::{ErrorKind, IdempotencyLayer, MemoryStore, Scope};
 
 use crate::support::fake::Fake;
@@ -105,6 +106,23 @@ async fn refusals_are_not_stored() {
     assert_eq!(send(&app, post("\"open")).await.said(), "400 malformed-key");
     assert!(store.is_empty());
     assert_eq!(send(&app, post("k")).await.said(), "201");
+}
+
+// H42: never stored, by a layer further out neither: "in progress" is no decision about the operation.
+#[tokio::test]
+async fn the_refusal_of_a_layer_further_in_is_not_stored() {
+    for verdict in [|| Verdict::InProgress { retry_after: None }, || Verdict::Orphaned] {
+        let inner = Fake::new().on_claim(move |call| async move { (call == 1).then(|| Ok(verdict())) });
+        let outer = Fake::new();
+        let app = Runs::default()
+            .app()
+            .layer(IdempotencyLayer::new(inner, Scope::shared()))
+            .layer(IdempotencyLayer::new(outer.clone(), Scope::shared()));
+        assert_eq!(send(&app, post("k")).await.status, 409);
+        assert_eq!(outer.settlements(), ["abandon"]);
+        assert_eq!(send(&app, post("k")).await.text(), "run 1");
+        assert!(send(&app, post("k")).await.is_replay());
+    }
 }
 
 // H43: 404 and 405 are the router's, and free the key.
