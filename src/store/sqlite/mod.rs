@@ -1,0 +1,7 @@
+//! stub
+/// s
+#[derive(Debug)]
+pub struct SqliteStore;
+/// s
+#[derive(Debug)]
+pub struct SqliteClaim;
