@@ -1,6 +1,12 @@
 //! The integration tests, one binary: two cores link it once.
 
-#![allow(unreachable_pub, clippy::disallowed_methods, reason = "what the library must not do, its tests may")]
+#![allow(
+    unreachable_pub,
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "what the library must not do, its tests may"
+)]
 
 mod support;
 

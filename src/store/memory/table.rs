@@ -185,7 +185,9 @@ impl Row {
     /// An expired record counts as absent for everyone at once (H24); a held lease never expires.
     fn is_live(&self, now: Duration) -> bool {
         match &self.phase {
-            Phase::Running { lease_ends, .. } => *lease_ends > now || self.accepted.saturating_add(self.retention) > now,
+            Phase::Running { lease_ends, .. } => {
+                *lease_ends > now || self.accepted.saturating_add(self.retention) > now
+            }
             Phase::Completed { expires, .. } => *expires > now,
         }
     }

@@ -86,8 +86,12 @@ async fn under_the_usual_middleware() {
         .layer(from_fn(pass));
     replays(Router::new().route("/", handler(&runs)).layer(stack), "/", &runs).await;
     let runs = Runs::default();
-    replays(Router::new().route("/", handler(&runs)).layer(from_fn(pass)).layer(layer()).layer(from_fn(pass)), "/", &runs)
-        .await;
+    replays(
+        Router::new().route("/", handler(&runs)).layer(from_fn(pass)).layer(layer()).layer(from_fn(pass)),
+        "/",
+        &runs,
+    )
+    .await;
 }
 
 // H45: plain tower services with any body; `Infallible` stays.

@@ -34,9 +34,9 @@ fn yielding(runs: &Runs) -> axum::Router {
 async fn a_client_that_leaves_at_any_moment_gets_the_answer_by_its_retry() {
     for polls in 0..20 {
         let runs = Runs::default();
-        let store = Fake::new().on_claim(|_| tokio::task::yield_now().map(|()| None)).on_settle(|_| {
-            tokio::task::yield_now().map(|()| None)
-        });
+        let store = Fake::new()
+            .on_claim(|_| tokio::task::yield_now().map(|()| None))
+            .on_settle(|_| tokio::task::yield_now().map(|()| None));
         let layer = IdempotencyLayer::new(store, Scope::shared());
         let app = yielding(&runs).layer(layer.clone());
         let ended = {
@@ -149,8 +149,7 @@ impl<B> Service<Request<B>> for Broken {
 #[tokio::test]
 async fn a_duplicate_is_answered_while_the_first_holds_the_only_place() {
     let (runs, gate) = (Runs::default(), Gate::new());
-    let service =
-        ServiceBuilder::new().layer(layer()).layer(ConcurrencyLimitLayer::new(1)).service(gate.app(&runs));
+    let service = ServiceBuilder::new().layer(layer()).layer(ConcurrencyLimitLayer::new(1)).service(gate.app(&runs));
     let first = tokio::spawn({
         let service = service.clone();
         async move { send(&service, post("k")).await }
@@ -212,7 +211,8 @@ async fn a_shutdown_waits_for_detached_work() {
 async fn a_timeout_outside_leaves_the_work_to_finish() {
     let (runs, gate) = (Runs::default(), Gate::new());
     let layer = layer();
-    let timeout = tower_http::timeout::TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, Duration::from_secs(1));
+    let timeout =
+        tower_http::timeout::TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, Duration::from_secs(1));
     let app = gate.app(&runs).layer(layer.clone()).layer(timeout);
     assert_eq!(send(&app, post("k")).await.said(), "504");
     gate.open(1);

@@ -1,7 +1,7 @@
 //! Which requests are guarded (H1–H4).
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::Body;
 use http::{HeaderName, Method, Request};
@@ -38,10 +38,11 @@ async fn methods_that_are_not_guarded_pass_even_where_a_key_is_required() {
 async fn the_body_of_a_request_that_is_not_guarded_is_not_read() {
     let body = Script::new([Step::Data("first"), Step::Hang]);
     let polls = Arc::clone(&body.polls);
-    let service = ServiceBuilder::new().layer(layer()).service(service_fn(async |mut request: Request<RequestBody<Script>>| {
-        let frame = request.body_mut().frame().await.unwrap().unwrap();
-        Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(frame.into_data().unwrap())))
-    }));
+    let service =
+        ServiceBuilder::new().layer(layer()).service(service_fn(async |mut request: Request<RequestBody<Script>>| {
+            let frame = request.body_mut().frame().await.unwrap().unwrap();
+            Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(frame.into_data().unwrap())))
+        }));
     let request = Request::put("/").header("idempotency-key", "k").body(body).unwrap();
     assert_eq!(send(&service, request).await.text(), "first");
     assert_eq!(polls.load(Ordering::SeqCst), 1);
@@ -54,10 +55,12 @@ async fn a_request_without_a_key_passes_unbuffered_by_default() {
     let layer = IdempotencyLayer::new(store.clone(), Scope::shared());
     let body = Script::new([Step::Data("first"), Step::Hang]);
     let polls = Arc::clone(&body.polls);
-    let service = ServiceBuilder::new().layer(layer.clone()).service(service_fn(async |mut request: Request<RequestBody<Script>>| {
-        let frame = request.body_mut().frame().await.unwrap().unwrap();
-        Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(frame.into_data().unwrap())))
-    }));
+    let service = ServiceBuilder::new().layer(layer.clone()).service(service_fn(
+        async |mut request: Request<RequestBody<Script>>| {
+            let frame = request.body_mut().frame().await.unwrap().unwrap();
+            Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(frame.into_data().unwrap())))
+        },
+    ));
     assert_eq!(send(&service, Request::post("/").body(body).unwrap()).await.text(), "first");
     assert_eq!(polls.load(Ordering::SeqCst), 1);
     assert!(store.is_empty());
@@ -179,16 +182,17 @@ async fn a_request_without_a_key_needs_no_scope() {
 async fn the_handler_gets_the_whole_body_and_its_trailers() {
     let reads = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&reads);
-    let service = ServiceBuilder::new().layer(layer()).service(service_fn(move |request: Request<RequestBody<Script>>| {
-        let seen = Arc::clone(&seen);
-        async move {
-            seen.fetch_add(1, Ordering::SeqCst);
-            let body = request.into_body().collect().await.unwrap();
-            let trailer = body.trailers().map(|trailers| trailers["checksum"].clone());
-            assert_eq!(trailer.unwrap(), "1");
-            Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(body.to_bytes())))
-        }
-    }));
+    let service =
+        ServiceBuilder::new().layer(layer()).service(service_fn(move |request: Request<RequestBody<Script>>| {
+            let seen = Arc::clone(&seen);
+            async move {
+                seen.fetch_add(1, Ordering::SeqCst);
+                let body = request.into_body().collect().await.unwrap();
+                let trailer = body.trailers().map(|trailers| trailers["checksum"].clone());
+                assert_eq!(trailer.unwrap(), "1");
+                Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(body.to_bytes())))
+            }
+        }));
     let trailers = http::HeaderMap::from_iter([(HeaderName::from_static("checksum"), "1".parse().unwrap())]);
     let body = Script::new([Step::Data("one "), Step::Yield, Step::Data("two"), Step::Trailers(trailers)]);
     let request = Request::post("/").header("idempotency-key", "k").body(body).unwrap();

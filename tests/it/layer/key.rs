@@ -30,7 +30,9 @@ async fn a_malformed_key_is_refused_with_the_body_unread() {
     let runs = Runs::default();
     let app = runs.app().layer(layer());
     let mut malformed: Vec<Vec<HeaderValue>> = vec![vec!["a".parse().unwrap(), "a".parse().unwrap()]];
-    for value in ["a, b", "a,b", "\"a\", \"b\"", "", "\"\"", "   ", "\"  \"", "\"s3cret", "\"a\" b", r#""\n""#, "s3\"cret"] {
+    for value in
+        ["a, b", "a,b", "\"a\", \"b\"", "", "\"\"", "   ", "\"  \"", "\"s3cret", "\"a\" b", r#""\n""#, "s3\"cret"]
+    {
         malformed.push(vec![value.parse().unwrap()]);
     }
     malformed.push(vec![HeaderValue::from_bytes(b"caf\xc3\xa9").unwrap()]);

@@ -79,7 +79,8 @@ async fn no_log_line_counter_or_refusal_holds_anything_of_a_request() {
     let (log, counters) = (Log::of_this_thread(), Counters::default());
     let _guard = counters.install();
     let mut refused = Vec::new();
-    let answer = Router::new().fallback(async |_: Attempt| ([("x-secret", "a-s3cret")], "a-s3cret")).layer(over(Fake::new()));
+    let answer =
+        Router::new().fallback(async |_: Attempt| ([("x-secret", "a-s3cret")], "a-s3cret")).layer(over(Fake::new()));
     for (key, body) in [
         ("k-s3cret", "b-s3cret"),
         ("k-s3cret", "b-s3cret"),
@@ -163,7 +164,8 @@ async fn debug_output_holds_nothing_of_a_request() {
     let memory = crate::support::http::layer();
     let service = memory.layer(Router::new());
     let future = service.clone().oneshot(secret("k-s3cret", "b-s3cret"));
-    let response = memory.layer(Router::new().fallback(async || "a-s3cret")).oneshot(secret("k-s3cret", "")).await.unwrap();
+    let response =
+        memory.layer(Router::new().fallback(async || "a-s3cret")).oneshot(secret("k-s3cret", "")).await.unwrap();
     for shown in [format!("{memory:?}"), format!("{service:?}"), format!("{:?}", response.body())] {
         for secret in SECRETS {
             assert!(!shown.contains(secret), "{shown}");

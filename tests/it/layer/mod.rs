@@ -15,5 +15,5 @@ mod replay;
 mod request_body;
 mod retention;
 mod store;
-mod tcp;
 mod stream;
+mod tcp;

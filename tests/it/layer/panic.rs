@@ -8,9 +8,9 @@ use futures_util::FutureExt;
 use http::{Request, Response};
 use idempotency::policy::Policy;
 use idempotency::{IdempotencyLayer, Scope};
+use tower::Layer;
 use tower::service_fn;
 use tower_http::catch_panic::CatchPanicLayer;
-use tower::Layer;
 
 use crate::support::bodies::{Script, Step};
 use crate::support::counters::Counters;

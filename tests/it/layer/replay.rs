@@ -188,7 +188,10 @@ async fn a_browser_can_read_the_mark() {
     preflight.headers_mut().insert("origin", HeaderValue::from_static("https://a.example"));
     preflight.headers_mut().insert("access-control-request-method", HeaderValue::from_static("POST"));
     let allowed = send(&app, preflight).await;
-    assert_eq!((allowed.status.as_u16(), allowed.header("access-control-allow-headers")), (200, Some("idempotency-key")));
+    assert_eq!(
+        (allowed.status.as_u16(), allowed.header("access-control-allow-headers")),
+        (200, Some("idempotency-key"))
+    );
     for replayed in [false, true] {
         let answer = send(&app, post("k")).await;
         assert_eq!(answer.is_replay(), replayed);

@@ -36,7 +36,8 @@ async fn an_answer_is_kept_for_a_day_and_no_replay_prolongs_it() {
 // H44: from acceptance, and 60 s from the answer at least.
 #[tokio::test]
 async fn the_time_runs_from_acceptance() {
-    for (retention, handler_takes, kept_after) in [(20 * HOUR, HOUR, 19 * HOUR), (HOUR, HOUR, Duration::from_secs(60))] {
+    for (retention, handler_takes, kept_after) in [(20 * HOUR, HOUR, 19 * HOUR), (HOUR, HOUR, Duration::from_secs(60))]
+    {
         let (clock, layer) = clocked();
         let (runs, gate) = (Runs::default(), Gate::new());
         let app = gate.app(&runs).layer(layer.retention(retention));
@@ -58,12 +59,9 @@ async fn the_time_runs_from_acceptance() {
 // H3, case O05: the layer's, replaced by the request's, replaced by the answer's.
 #[tokio::test]
 async fn the_request_and_the_answer_can_say_how_long() {
-    for (layers, requests, answers, expected) in [
-        (2, None, None, 2),
-        (2, Some(5), None, 5),
-        (2, Some(5), Some(3), 3),
-        (2, None, Some(9), 9),
-    ] {
+    for (layers, requests, answers, expected) in
+        [(2, None, None, 2), (2, Some(5), None, 5), (2, Some(5), Some(3), 3), (2, None, Some(9), 9)]
+    {
         let (clock, layer) = clocked();
         let runs = Runs::default();
         let handler = runs.clone();

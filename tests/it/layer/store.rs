@@ -92,8 +92,7 @@ async fn running_without_the_store_is_a_choice_and_counted() {
 #[tokio::test]
 async fn nobody_waits_for_an_unprotected_run() {
     let (runs, gate) = (Runs::default(), Gate::new());
-    let store =
-        Fake::new().on_claim(|call| async move { (call == 1).then(|| Err(ErrorKind::Unavailable.into())) });
+    let store = Fake::new().on_claim(|call| async move { (call == 1).then(|| Err(ErrorKind::Unavailable.into())) });
     let app = gate.app(&runs).layer(over(&store).run_unprotected_without_store());
     let unprotected = tokio::spawn({
         let app = app.clone();
@@ -228,10 +227,11 @@ async fn a_service_error_frees_the_key_and_reaches_the_caller() {
 // H34: not again by itself; where it is asked for, up to so often, with the whole request each time.
 #[tokio::test]
 async fn a_conflict_is_run_again_only_where_that_is_asked_for() {
-    for (reruns, said, runs_expected) in [(0, "503 store-unavailable", 1), (1, "503 store-unavailable", 2), (5, "201", 3)] {
+    for (reruns, said, runs_expected) in
+        [(0, "503 store-unavailable", 1), (1, "503 store-unavailable", 2), (5, "201", 3)]
+    {
         let runs = Runs::default();
-        let store = Fake::new()
-            .on_settle(|call| async move { (call < 3).then(|| Err(ErrorKind::Conflict.into())) });
+        let store = Fake::new().on_settle(|call| async move { (call < 3).then(|| Err(ErrorKind::Conflict.into())) });
         let handler = runs.clone();
         let app = Router::new().fallback(async move |body: String| {
             handler.next();

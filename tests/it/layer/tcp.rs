@@ -158,9 +158,8 @@ async fn first_answers_and_replays_are_framed_alike() {
 // H39 on the bare wire: pipelined replays on one connection, each with the right length.
 #[tokio::test]
 async fn pipelined_replays_are_told_apart_by_their_lengths() {
-    let app = Router::new()
-        .route("/none", post(async || StatusCode::NO_CONTENT))
-        .route("/some", post(async || "12345"));
+    let app =
+        Router::new().route("/none", post(async || StatusCode::NO_CONTENT)).route("/some", post(async || "12345"));
     let server = Server::start(app).await;
     let one = |path: &str, last: bool| {
         let close = if last { "connection: close\r\n" } else { "" };
@@ -231,7 +230,8 @@ async fn a_body_known_to_be_too_large_is_refused_over_the_wire() {
     let runs = Runs::default();
     let server = Server::start(runs.app()).await;
     let mut socket = TcpStream::connect(server.address).await.unwrap();
-    let head = "POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\nidempotency-key: k\r\ncontent-length: 99999999\r\n\r\n";
+    let head =
+        "POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\nidempotency-key: k\r\ncontent-length: 99999999\r\n\r\n";
     socket.write_all(head.as_bytes()).await.unwrap();
     let mut answer = [0; 12];
     socket.read_exact(&mut answer).await.unwrap();

@@ -33,7 +33,6 @@ pub struct Seen {
     claims: AtomicUsize,
     settles: AtomicUsize,
     settlements: Mutex<Vec<&'static str>>,
-    retentions: Mutex<Vec<Duration>>,
 }
 
 impl Fake {
@@ -94,10 +93,6 @@ impl Fake {
     pub fn settlements(&self) -> Vec<&'static str> {
         self.seen.settlements.lock().unwrap().clone()
     }
-
-    pub fn retentions(&self) -> Vec<Duration> {
-        self.seen.retentions.lock().unwrap().clone()
-    }
 }
 
 impl Store for Fake {
@@ -151,10 +146,8 @@ impl Claim for FakeClaim {
     async fn settle(mut self, settlement: Settlement) -> Result<Settled, Error> {
         let call = self.store.seen.settles.fetch_add(1, Ordering::SeqCst) + 1;
         match &settlement {
-            Settlement::Commit(kept) | Settlement::Refuse(kept) => {
-                self.store.seen.retentions.lock().unwrap().push(kept.retention);
-                self.note(if matches!(settlement, Settlement::Commit(_)) { "commit" } else { "refuse" });
-            }
+            Settlement::Commit(_) => self.note("commit"),
+            Settlement::Refuse(_) => self.note("refuse"),
             Settlement::Abandon => self.note("abandon"),
         }
         if let Some(settled) = (self.store.on_settle)(call).await {
