@@ -152,7 +152,7 @@ fn heed<R: Body>(claim: &ClaimRequest, word: &Word) -> Option<Reply<R>> {
             })
         }
         Word::Mismatch(asker) => (asker == claim.fingerprint()).then(reply::mismatch),
-        Word::InProgress(asker) => (asker == claim.fingerprint()).then(busy),
+        Word::InProgress(asker, wait) => (asker == claim.fingerprint()).then(|| reply::in_progress(*wait)),
     }
 }
 

@@ -135,7 +135,9 @@ fn share<C>(ticket: Ticket, verdict: &Verdict<C>, claim: &ClaimRequest) {
     match verdict {
         Verdict::Replay(record) => ticket.share(|| Word::Committed(Arc::new(record.clone()))),
         Verdict::Mismatch => ticket.share(|| Word::Mismatch(*claim.fingerprint())),
-        Verdict::InProgress { .. } => ticket.share(|| Word::InProgress(*claim.fingerprint())),
+        Verdict::InProgress { retry_after } => {
+            ticket.share(|| Word::InProgress(*claim.fingerprint(), *retry_after));
+        }
         // Each asks for itself.
         Verdict::Claimed(_) | Verdict::Orphaned => {}
     }

@@ -13,6 +13,7 @@ use idempotency::{IdempotencyLayer, MemoryStore, Scope};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
+use crate::support::counters::Counters;
 use crate::support::fake::Fake;
 use crate::support::http::{Gate, Runs, layer, post, send, settle_down};
 
@@ -66,9 +67,11 @@ async fn a_client_that_leaves_at_any_moment_gets_the_answer_by_its_retry() {
     panic!("the request never came to its end");
 }
 
-// H25, case T06: where a drop rolls back, a drop may cancel.
+// H25, cases T06 and T07: where a drop rolls back, a drop may cancel.
 #[tokio::test]
 async fn cancel_on_disconnect_drops_the_handler_and_frees_the_key() {
+    let counters = Counters::default();
+    let _guard = counters.install();
     let (runs, gate, store) = (Runs::default(), Gate::new(), Fake::new());
     let layer = IdempotencyLayer::new(store.clone(), Scope::shared()).cancel_on_disconnect();
     let app = gate.app(&runs).layer(layer.clone());
@@ -78,6 +81,7 @@ async fn cancel_on_disconnect_drops_the_handler_and_frees_the_key() {
         gate.entered().await;
     }
     assert_eq!(store.settlements(), ["drop"]);
+    assert_eq!(counters.of("dropped"), 1, "case T07");
     assert_eq!((layer.running(), layer.keys_in_flight()), (0, 0));
     gate.open(1);
     assert_eq!(send(&app, post("k")).await.text(), "run 2");

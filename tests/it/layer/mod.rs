@@ -5,6 +5,7 @@ mod client;
 mod guard;
 mod handler;
 mod key;
+mod lease;
 mod log;
 mod lookup;
 mod outcome;

@@ -278,6 +278,21 @@ async fn a_stores_own_retry_after_is_passed_on() {
         let answer = send(&app, post("k")).await;
         assert_eq!((answer.said().as_str(), answer.header("retry-after")), ("409 in-progress", Some(seconds)));
     }
+    // Those who wait for the verdict are told the same.
+    let store = Fake::new().on_claim(|_| async {
+        settle_down().await;
+        Some(Ok(Verdict::InProgress { retry_after: Some(Duration::from_secs(7)) }))
+    });
+    let app = Runs::default().app().layer(IdempotencyLayer::new(store.clone(), Scope::shared()));
+    let mut all = JoinSet::new();
+    for _ in 0..10 {
+        let app = app.clone();
+        all.spawn(async move { send(&app, post("k")).await });
+    }
+    for answer in all.join_all().await {
+        assert_eq!((answer.said().as_str(), answer.header("retry-after")), ("409 in-progress", Some("7")));
+    }
+    assert_eq!(store.claims(), 1);
     // "For ever" is a time, too.
     let store = Fake::new().on_claim(|_| async { Some(Ok(Verdict::InProgress { retry_after: Some(Duration::MAX) })) });
     let app = Runs::default().app().layer(IdempotencyLayer::new(store, Scope::shared()));

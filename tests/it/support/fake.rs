@@ -13,6 +13,7 @@ use idempotency::store::{
 use idempotency::{Error, ErrorKind, MemoryStore};
 
 type OnClaim = dyn Fn(usize) -> BoxFuture<'static, Option<Result<Verdict<Infallible>, Error>>> + Send + Sync;
+type OnRenew = dyn Fn(usize) -> BoxFuture<'static, Result<(), Error>> + Send + Sync;
 type OnSettle = dyn Fn(usize) -> BoxFuture<'static, Option<Result<Settled, Error>>> + Send + Sync;
 
 /// A [`MemoryStore`] with hooks. Each is given the number of the call, from 1; `None` lets the memory store answer.
@@ -22,6 +23,7 @@ type OnSettle = dyn Fn(usize) -> BoxFuture<'static, Option<Result<Settled, Error
 pub struct Fake {
     inner: MemoryStore,
     on_claim: Arc<OnClaim>,
+    on_renew: Arc<OnRenew>,
     on_settle: Arc<OnSettle>,
     take_back: Option<ErrorKind>,
     is_lease: bool,
@@ -31,6 +33,7 @@ pub struct Fake {
 #[derive(Default)]
 pub struct Seen {
     claims: AtomicUsize,
+    renewals: AtomicUsize,
     settles: AtomicUsize,
     settlements: Mutex<Vec<&'static str>>,
 }
@@ -40,6 +43,7 @@ impl Fake {
         Self {
             inner: MemoryStore::new(),
             on_claim: Arc::new(|_| std::future::ready(None).boxed()),
+            on_renew: Arc::new(|_| std::future::ready(Ok(())).boxed()),
             on_settle: Arc::new(|_| std::future::ready(None).boxed()),
             take_back: None,
             is_lease: false,
@@ -69,6 +73,15 @@ impl Fake {
         self
     }
 
+    /// A lease, renewed as the hook says: the lease of the memory store beneath is of 30 s and of the real time.
+    pub fn on_renew<F>(mut self, f: impl Fn(usize) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        self.on_renew = Arc::new(move |call| f(call).boxed());
+        self.lease()
+    }
+
     /// Every claim fails so.
     pub fn down(self, kind: ErrorKind) -> Self {
         self.on_claim(move |_| std::future::ready(Some(Err(kind.into()))))
@@ -87,6 +100,10 @@ impl Fake {
 
     pub fn claims(&self) -> usize {
         self.seen.claims.load(Ordering::SeqCst)
+    }
+
+    pub fn renewals(&self) -> usize {
+        self.seen.renewals.load(Ordering::SeqCst)
     }
 
     /// What was settled, in order: `commit`, `refuse`, `abandon`, `drop`.
@@ -141,6 +158,11 @@ impl Claim for FakeClaim {
 
     fn lease(&self) -> Option<Duration> {
         self.inner.as_ref().filter(|_| self.store.is_lease).and_then(Claim::lease)
+    }
+
+    async fn renew(&mut self) -> Result<(), Error> {
+        let call = self.store.seen.renewals.fetch_add(1, Ordering::SeqCst) + 1;
+        (self.store.on_renew)(call).await
     }
 
     async fn settle(mut self, settlement: Settlement) -> Result<Settled, Error> {
