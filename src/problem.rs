@@ -171,7 +171,7 @@ impl Problem {
     /// `Retry-After` in whole seconds, at least one; `None` where waiting does not help (H42).
     #[must_use]
     pub fn wait_seconds(&self) -> Option<u64> {
-        self.retry_after.map(|wait| (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1))
+        self.retry_after.map(|wait| wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0)).max(1))
     }
 
     /// The status of the answer that was not kept (410 `answer-not-kept`).

@@ -18,7 +18,6 @@ use super::config::Config;
 use super::heartbeat::Held;
 use super::reply::{self, Reply};
 use super::story::{End, Run};
-use super::unwind::caught;
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit, emit_error};
 use crate::policy::{Decision, Outcome, Retention};
@@ -67,10 +66,7 @@ pub(super) async fn read<C: Claim, R: Body, E>(
     let body = if outcome.decision() == Decision::Abandon || stream {
         ReadBody::Untouched(body)
     } else {
-        match caught(read_whole(body, config.answer_limit, config.buffer_for)).await {
-            Ok(body) => body,
-            Err(payload) => return Handled::Panicked(payload),
-        }
+        read_whole(body, config.answer_limit, config.buffer_for).await
     };
     if matches!(body, ReadBody::Broken(..)) {
         outcome = Outcome::abandon();
@@ -132,13 +128,13 @@ impl<R: Body> HandledAnswer<R> {
                 self.into_reply()
             }
             Ok(Settled::Superseded(verdict)) => reply::of_verdict(verdict),
-            Err(error) if error.kind() == ErrorKind::Conflict => return Run::Conflicted(reply::failed(&error)),
             // The work is done and no transaction can undo it: the client gets its answer, and the key is held until
             // its lease ends (H35).
             Err(error) if is_lease && error.kind() != ErrorKind::LeaseLost => {
                 emit_error(Event::Unsaved, &error);
                 self.into_reply()
             }
+            Err(error) if error.kind() == ErrorKind::Conflict => return Run::Conflicted(reply::failed(&error)),
             Err(error) => reply::failed(&error),
         };
         if conflicted { Run::Conflicted(reply) } else { Run::End(End::Reply(reply)) }

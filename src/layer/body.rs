@@ -190,8 +190,15 @@ impl Whole {
         self.data.is_empty() && self.trailers.is_none()
     }
 
+    /// Not exact before trailers: HTTP/1.1 servers send a body of a known length without them.
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.data.len() as u64)
+        let length = self.data.len() as u64;
+        let mut hint = SizeHint::new();
+        hint.set_lower(length);
+        if self.trailers.is_none() {
+            hint.set_upper(length);
+        }
+        hint
     }
 }
 

@@ -10,6 +10,10 @@ use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit, emit_error};
 use crate::store::Claim;
 
+/// A store may lend for no time at all or for ever; a clock can do neither.
+const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// A claim in the care of a task that renews it at a third of its lease.
 pub(super) struct Heartbeat<C> {
     stop: oneshot::Sender<()>,
@@ -59,7 +63,7 @@ impl<C: Claim> Heartbeat<C> {
             reason = "a heartbeat of its own, so that a busy handler cannot starve it"
         )]
         let task = tokio::spawn(async move {
-            let period = lease / 3;
+            let period = (lease / 3).clamp(SHORTEST, LONGEST);
             let mut beats = interval_at(Instant::now() + period, period);
             loop {
                 tokio::select! {

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -36,8 +37,8 @@ pub(super) enum Word {
     Committed(Arc<Record>),
     /// The store told a request with this fingerprint that the key is another's.
     Mismatch(Fingerprint),
-    /// The store told a request with this fingerprint that the same request runs elsewhere.
-    InProgress(Fingerprint),
+    /// The store told a request with this fingerprint that the same request runs elsewhere, and when to ask again.
+    InProgress(Fingerprint, Option<Duration>),
 }
 
 /// What a request finds.
@@ -128,7 +129,76 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if let Some(table) = &self.table {
-            table.lock().remove(&self.digest);
+            // Those who wait are woken when the entry goes: after the lock.
+            let entry = table.lock().remove(&self.digest);
+            drop(entry);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fingerprint::Profile;
+
+    fn fingerprint() -> Fingerprint {
+        Fingerprint::new(Profile::from_bytes([0; 8]), [0; 32])
+    }
+
+    fn digest(number: usize) -> Digest {
+        let mut digest = [0; 32];
+        digest[..8].copy_from_slice(&number.to_le_bytes());
+        digest
+    }
+
+    fn ask(table: &Arc<Inflight>, number: usize) -> Ticket {
+        match table.meet(&digest(number)) {
+            Meeting::Ask(ticket) => ticket,
+            Meeting::Running(_) | Meeting::Wait(_) => panic!("somebody is at it"),
+        }
+    }
+
+    // H46, case K17: no short cut, never a refusal; and empty afterwards.
+    #[test]
+    fn a_full_table_means_no_short_cut() {
+        let table = Arc::<Inflight>::default();
+        let tickets: Vec<_> = (0..CAPACITY).map(|number| ask(&table, number)).collect();
+        for _ in 0..2 {
+            let beyond = ask(&table, CAPACITY);
+            beyond.running(fingerprint());
+            let also_beyond = ask(&table, CAPACITY);
+            also_beyond.share(|| Word::Running(fingerprint()));
+        }
+        // Those that are in it still find each other.
+        assert!(matches!(table.meet(&digest(7)), Meeting::Wait(_)));
+        assert_eq!(table.len(), CAPACITY);
+        drop(tickets);
+        assert_eq!(table.len(), 0);
+    }
+
+    // H46
+    #[test]
+    fn a_ticket_takes_no_entry_of_somebody_else_with_it() {
+        let table = Arc::<Inflight>::default();
+        let first = ask(&table, 1);
+        first.share(|| Word::Running(fingerprint()));
+        let second = ask(&table, 1);
+        second.running(fingerprint());
+        assert!(matches!(table.meet(&digest(1)), Meeting::Running(_)));
+        drop(second);
+        assert_eq!(table.len(), 0);
+    }
+
+    // H46: whoever has given up waiting leaves nothing behind.
+    #[test]
+    fn those_who_gave_up_waiting_make_room() {
+        let table = Arc::<Inflight>::default();
+        let _ticket = ask(&table, 1);
+        for _ in 0..1000 {
+            assert!(matches!(table.meet(&digest(1)), Meeting::Wait(_)));
+        }
+        let entries = table.lock();
+        let Some(Entry::Asking(waiting)) = entries.get(&digest(1)) else { panic!("somebody asks") };
+        assert!(waiting.capacity() < 10, "{}", waiting.capacity());
     }
 }

@@ -56,6 +56,9 @@ impl<R: Body> Reply<R> {
         if replayed {
             emit(Event::Replayed);
             response.headers_mut().insert(config.replayed_header.clone(), HeaderValue::from_static("true"));
+        } else {
+            // A handler that passes on the answer of another service may have taken over its mark.
+            response.headers_mut().remove(&config.replayed_header);
         }
         response
     }

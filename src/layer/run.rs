@@ -36,13 +36,13 @@ fn ruled(config: &Config, found: Option<FoundKey>) -> Result<Option<FoundKey>, K
     found.map(|found| Ok(FoundKey { key: config.key_rules.check(found.key)?, field: found.field })).transpose()
 }
 
-/// The whole way of a guarded request.
+/// The whole way of a guarded request. `scope` is known where the head holds the key.
 pub(super) async fn run<S, Svc, B, R>(
     shared: Arc<Shared<S>>,
     inner: Svc,
     request: Request<B>,
     found: Option<FoundKey>,
-    scope: ScopeId,
+    scope: Option<ScopeId>,
 ) -> Result<Response<ResponseBody<R>>, Svc::Error>
 where
     S: Store,
@@ -74,6 +74,9 @@ where
         }
         let request = Request::from_parts(parts, RequestBody::read(data, trailers));
         return keyless::run(inner, request, shared.store.unkeyed(), config).await;
+    };
+    let Some(scope) = scope.or_else(|| config.scope.of(&parts)) else {
+        return Ok(Reply::refused(ProblemKind::ScopeUnavailable).dress(config, echo));
     };
     let path = extract::original_path(&parts);
     let endpoint = match config.endpoint {
@@ -109,24 +112,24 @@ enum Met<R: Body> {
     Ticket(Ticket),
 }
 
-/// Meets the other requests of this process: gives a reply, or the right to ask the store (H46).
+/// Meets the other requests of this process: gives a reply, or the right to ask the store (H46). However often the one
+/// who asks changes, the wait is as long as a claim may take; then, in doubt, 409.
 async fn meet<S: Store, R: Body>(shared: &Shared<S>, claim: &ClaimRequest) -> Met<R> {
-    loop {
-        match shared.room.inflight.meet(claim.lookup().digest()) {
-            Meeting::Ask(ticket) => return Met::Ticket(ticket),
-            Meeting::Running(owner) => return Met::Reply(heed(claim, &Word::Running(owner)).unwrap_or_else(busy)),
-            Meeting::Wait(word) => match timeout(shared.config.claim_timeout, word).await {
-                Ok(Ok(word)) => {
-                    if let Some(reply) = heed(claim, &word) {
+    let met = async {
+        loop {
+            match shared.room.inflight.meet(claim.lookup().digest()) {
+                Meeting::Ask(ticket) => return Met::Ticket(ticket),
+                Meeting::Running(owner) => return Met::Reply(heed(claim, &Word::Running(owner)).unwrap_or_else(busy)),
+                // Whoever asked may get an error, go, or learn nothing of this request: then the next one asks.
+                Meeting::Wait(word) => {
+                    if let Some(reply) = word.await.ok().and_then(|word| heed(claim, &word)) {
                         return Met::Reply(reply);
                     }
                 }
-                // Whoever asked has got an error or has gone: the next one asks.
-                Ok(Err(_)) => {}
-                Err(_) => return Met::Reply(busy()),
-            },
+            }
         }
-    }
+    };
+    timeout(shared.config.claim_timeout, met).await.unwrap_or_else(|_| Met::Reply(busy()))
 }
 
 fn busy<R: Body>() -> Reply<R> {
@@ -149,7 +152,7 @@ fn heed<R: Body>(claim: &ClaimRequest, word: &Word) -> Option<Reply<R>> {
             })
         }
         Word::Mismatch(asker) => (asker == claim.fingerprint()).then(reply::mismatch),
-        Word::InProgress(asker) => (asker == claim.fingerprint()).then(busy),
+        Word::InProgress(asker, wait) => (asker == claim.fingerprint()).then(|| reply::in_progress(*wait)),
     }
 }
 

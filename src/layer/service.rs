@@ -83,11 +83,14 @@ where
                 keyless::run(inner, request, shared.store.unkeyed(), &shared.config).await
             }));
         }
-        let Some(scope) = config.scope.of(&parts) else {
-            let echo = found.and_then(|found| found.field);
+        // A request without a key needs no scope; where the body holds the key, that is not known yet.
+        let scope = found.as_ref().and_then(|_| config.scope.of(&parts));
+        if scope.is_none()
+            && let Some(found) = found
+        {
             let reply = Reply::refused(ProblemKind::ScopeUnavailable);
-            return ResponseFuture::refused(reply.dress(config, echo));
-        };
+            return ResponseFuture::refused(reply.dress(config, found.field));
+        }
         let (shared, inner) = (Arc::clone(&self.shared), self.inner.clone());
         ResponseFuture::guarded(Box::pin(run::run(shared, inner, Request::from_parts(parts, body), found, scope)))
     }

@@ -69,7 +69,11 @@ impl<S: Store, Svc> Story<S, Svc> {
                     share(ticket, &verdict, &self.claim);
                     return End::Reply(reply::of_verdict(verdict));
                 }
-                Err(error) => return self.without_store(&error).await,
+                Err(error) => {
+                    // No verdict: the next one asks (H46), also while this one runs unprotected.
+                    drop(ticket);
+                    return self.without_store(&error).await;
+                }
             };
             ticket.running(*self.claim.fingerprint());
             let request = if reruns > 0 {
@@ -132,7 +136,9 @@ fn share<C>(ticket: Ticket, verdict: &Verdict<C>, claim: &ClaimRequest) {
     match verdict {
         Verdict::Replay(record) => ticket.share(|| Word::Committed(Arc::new(record.clone()))),
         Verdict::Mismatch => ticket.share(|| Word::Mismatch(*claim.fingerprint())),
-        Verdict::InProgress { .. } => ticket.share(|| Word::InProgress(*claim.fingerprint())),
+        Verdict::InProgress { retry_after } => {
+            ticket.share(|| Word::InProgress(*claim.fingerprint(), *retry_after));
+        }
         // Each asks for itself.
         Verdict::Claimed(_) | Verdict::Orphaned => {}
     }
@@ -156,12 +162,14 @@ where
     request.extensions_mut().insert(Attempt::new(asked, &claim));
     let method = request.method().clone();
     let mut held = Held::new(claim);
-    // The call itself may panic, before there is a future.
-    let handled = match caught(async { inner.call(request).await }).await {
-        Ok(Ok(response)) => answer::read(&shared.config, &method, &mut held, response).await,
-        Ok(Err(error)) => Handled::ServiceError(error),
-        Err(payload) => Handled::Panicked(payload),
-    };
+    // The call itself may panic, before there is a future; so may the body, or the policy.
+    let handled = caught(async {
+        match inner.call(request).await {
+            Ok(response) => answer::read(&shared.config, &method, &mut held, response).await,
+            Err(error) => Handled::ServiceError(error),
+        }
+    });
+    let handled = handled.await.unwrap_or_else(Handled::Panicked);
     let run = match held.release().await {
         Some(claim) => settle(shared, asked, claim, handled).await,
         None => Run::End(End::Reply(Reply::refused(crate::problem::ProblemKind::NotRecorded))),

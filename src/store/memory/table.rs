@@ -102,9 +102,9 @@ impl Table {
             None => {}
         }
         rows.last_fence += 1;
-        let lease_ends = now + lease;
+        let lease_ends = now.saturating_add(lease);
         let retention = request.retention();
-        rows.expiry.push(Reverse((lease_ends.max(accepted + retention), digest)));
+        rows.expiry.push(Reverse((lease_ends.max(accepted.saturating_add(retention)), digest)));
         let phase = Phase::Running { owner: request.token(), lease_ends, attempt };
         rows.by_key.insert(digest, Row { fingerprint: *request.fingerprint(), accepted, retention, phase });
         Ok(Verdict::Claimed(Owner { digest, token: request.token(), fence: rows.last_fence, attempt }))
@@ -114,7 +114,7 @@ impl Table {
         let mut rows = self.lock();
         match rows.owned(owner) {
             Some(Phase::Running { lease_ends, .. }) => {
-                *lease_ends = now + lease;
+                *lease_ends = now.saturating_add(lease);
                 Ok(())
             }
             _ => Err(ErrorKind::LeaseLost.into()),
@@ -130,7 +130,7 @@ impl Table {
         match settlement {
             Settlement::Commit(Kept { answer, retention }) | Settlement::Refuse(Kept { answer, retention }) => {
                 if let Some(row) = rows.by_key.get_mut(&owner.digest) {
-                    let expires = (row.accepted + retention).max(now + LEAST_KEPT);
+                    let expires = row.accepted.saturating_add(retention).max(now + LEAST_KEPT);
                     row.phase = Phase::Completed { answer, expires };
                     rows.expiry.push(Reverse((expires, owner.digest)));
                 }
@@ -174,7 +174,7 @@ impl Rows {
                 swept += 1;
             } else if let Phase::Running { lease_ends, .. } = &row.phase {
                 // Renewed since; settled rows have an entry of their own.
-                let due = (*lease_ends).max(row.accepted + row.retention);
+                let due = (*lease_ends).max(row.accepted.saturating_add(row.retention));
                 self.expiry.push(Reverse((due.max(now + Duration::from_millis(1)), digest)));
             }
         }
@@ -186,7 +186,9 @@ impl Row {
     /// An expired record counts as absent for everyone at once (H24); a held lease never expires.
     fn is_live(&self, now: Duration) -> bool {
         match &self.phase {
-            Phase::Running { lease_ends, .. } => *lease_ends > now || self.accepted + self.retention > now,
+            Phase::Running { lease_ends, .. } => {
+                *lease_ends > now || self.accepted.saturating_add(self.retention) > now
+            }
             Phase::Completed { expires, .. } => *expires > now,
         }
     }

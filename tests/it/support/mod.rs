@@ -1,6 +1,10 @@
 //! What the tests share.
 
 pub mod app;
+pub mod bodies;
+pub mod counters;
+pub mod fake;
+pub mod http;
 pub mod postgres;
 pub mod proxy;
 pub mod service;

@@ -1,0 +1,97 @@
+//! The lease that is kept alive beside a handler (S20, S21).
+
+use std::time::Duration;
+
+use axum::Router;
+use idempotency::testing::ManualClock;
+use idempotency::{ErrorKind, IdempotencyLayer, MemoryStore, Scope};
+
+use crate::support::counters::Counters;
+use crate::support::fake::Fake;
+use crate::support::http::{Answered, Runs, post, send};
+
+// H44, cases L14 and L23: a handler that outlives its lease keeps its key, by renewals.
+#[tokio::test(start_paused = true)]
+async fn a_slow_handler_keeps_its_key() {
+    let (runs, clock) = (Runs::default(), ManualClock::default());
+    let store = MemoryStore::new().lease(Duration::from_secs(3)).unwrap().clock(clock.clone());
+    let handler = runs.clone();
+    let app = Router::new().fallback(async move || {
+        handler.next();
+        for _ in 0..30 {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            clock.advance(Duration::from_millis(500));
+        }
+        "done"
+    });
+    let here = app.clone().layer(IdempotencyLayer::new(store.clone(), Scope::shared()));
+    let there = app.layer(IdempotencyLayer::new(store, Scope::shared()));
+    let first = tokio::spawn(async move { send(&here, post("k")).await });
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(send(&there, post("k")).await.said(), "409 in-progress");
+    }
+    assert_eq!(first.await.unwrap().text(), "done");
+    assert_eq!(runs.count(), 1);
+}
+
+// H44: a lease of any length, too.
+#[tokio::test]
+async fn the_longest_lease_works() {
+    let store = MemoryStore::new().lease(Duration::MAX).unwrap();
+    let app = Runs::default().app().layer(IdempotencyLayer::new(store, Scope::shared()));
+    assert_eq!(send(&app, post("k")).await.text(), "run 1");
+    assert!(send(&app, post("k")).await.is_replay());
+}
+
+/// One request whose handler takes `seconds`, on a lease of 30 s.
+async fn slow(store: &Fake, seconds: u64) -> Answered {
+    let app = Router::new().fallback(async move || {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        "done"
+    });
+    send(&app.layer(IdempotencyLayer::new(store.clone(), Scope::shared())), post("k")).await
+}
+
+// S20: every third of it, and no more after the end.
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_renewed_every_third_of_it() {
+    for (seconds, renewals) in [(0, 0), (9, 0), (11, 1), (65, 6)] {
+        let store = Fake::new().lease();
+        assert_eq!(slow(&store, seconds).await.text(), "done");
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        assert_eq!((store.renewals(), store.settlements()), (renewals, vec!["commit"]), "{seconds}");
+    }
+}
+
+// S20, case L15: counted, and tried again.
+#[tokio::test(start_paused = true)]
+async fn a_failed_renewal_is_not_a_lost_lease() {
+    let counters = Counters::default();
+    let _guard = counters.install();
+    let store =
+        Fake::new().on_renew(|call| async move { if call < 3 { Err(ErrorKind::Unavailable.into()) } else { Ok(()) } });
+    assert_eq!(slow(&store, 45).await.text(), "done");
+    assert_eq!((counters.of("renewal_failed"), counters.of("lease_lost"), store.renewals()), (2, 0, 4));
+    assert_eq!(store.settlements(), ["commit"]);
+}
+
+// H35, S20: the store says that it is lost. Its settlement is fenced, and nobody asks for it again.
+#[tokio::test(start_paused = true)]
+async fn a_lost_lease_is_counted_and_its_answer_not_given() {
+    let counters = Counters::default();
+    let _guard = counters.install();
+    let store = Fake::new().on_renew(|_| async { Err(ErrorKind::LeaseLost.into()) }).unsettled(ErrorKind::LeaseLost);
+    assert_eq!(slow(&store, 45).await.said(), "409 lease-lost");
+    assert_eq!((counters.of("lease_lost"), store.renewals()), (1, 1));
+}
+
+// S20: cancel safe. A renewal that hangs holds nobody up.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_hangs_does_not_hold_the_answer_back() {
+    let store = Fake::new().on_renew(|_| std::future::pending());
+    let start = tokio::time::Instant::now();
+    assert_eq!(slow(&store, 45).await.text(), "done");
+    assert_eq!((start.elapsed().as_secs(), store.renewals()), (45, 1));
+    assert_eq!(store.settlements(), ["commit"]);
+}

@@ -1,0 +1,20 @@
+//! The HTTP layer, by the rules of its design (H) and the reported failures of other systems (C, T, F, K, R, O).
+
+mod arrangements;
+mod client;
+mod guard;
+mod handler;
+mod key;
+mod lease;
+mod log;
+mod lookup;
+mod outcome;
+mod panic;
+mod race;
+mod refusals;
+mod replay;
+mod request_body;
+mod retention;
+mod store;
+mod stream;
+mod tcp;
