@@ -17,6 +17,8 @@ mod sqlite;
 
 mod memory;
 mod request;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod stored;
 
 use std::convert::Infallible;
 use std::future::{Future, ready};
