@@ -17,7 +17,6 @@ mod sqlite;
 
 mod memory;
 mod request;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod stored;
 
 use std::convert::Infallible;
