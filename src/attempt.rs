@@ -15,7 +15,7 @@ use crate::store::{Claim, ClaimRequest, Fence};
 const DOMAIN: &[u8] = b"idempotency/attempt/1\0";
 
 /// The attempt that a handler is running, from the request's extensions or by the axum extractor of this name. Only
-/// requests that were claimed have one: not those without a key, unguarded ones, and those that run unprotected.
+/// requests with a key have one.
 #[derive(Clone)]
 pub struct Attempt(Arc<Inner>);
 

@@ -13,6 +13,7 @@ pub(crate) enum Event {
     Unsaved,
     LeaseLost,
     RenewalFailed,
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     TransactionEnded,
     /// A story ended without an outcome: its task was cancelled.
     Dropped,
@@ -32,6 +33,7 @@ impl Event {
             Self::Unsaved => "unsaved",
             Self::LeaseLost => "lease_lost",
             Self::RenewalFailed => "renewal_failed",
+            #[cfg(any(feature = "postgres", feature = "sqlite"))]
             Self::TransactionEnded => "transaction_ended",
             Self::Dropped => "dropped",
             Self::Panicked => "panicked",
@@ -43,6 +45,7 @@ impl Event {
     #[cfg(feature = "tracing")]
     const fn severity(self) -> tracing::Level {
         match self {
+            #[cfg(any(feature = "postgres", feature = "sqlite"))]
             Self::TransactionEnded => tracing::Level::ERROR,
             Self::Executed | Self::Replayed | Self::Refused(_) => tracing::Level::DEBUG,
             _ => tracing::Level::WARN,

@@ -98,8 +98,7 @@ mod axum_impls {
         }
     }
 
-    /// The rejection of the [`Attempt`] extractor: the request is not guarded, carries no key, or runs unprotected. 500
-    /// `no-transaction`.
+    /// The rejection of the [`Attempt`] extractor: the request is not guarded, or carries no key. 500 `no-transaction`.
     #[derive(Clone, Copy, Debug, thiserror::Error)]
     #[error("this request runs under no idempotency key")]
     pub struct NoAttempt;

@@ -11,7 +11,7 @@ pub(crate) mod sql;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 pub(crate) mod tx;
-#[cfg(feature = "postgres")]
+
 pub use dialect::Dialect;
 pub use fault::is_retryable;
 pub use tx::{Tx, TxError};

@@ -23,8 +23,7 @@ use crate::error::Error;
 /// - Do not ask the pool for a second connection while you hold it: with a small pool that is a deadlock, and on
 ///   SQLite a write through the pool waits for this very transaction.
 ///
-/// For guarded requests without a key it is a plain transaction, committed on 2xx and 3xx (H2). On Postgres a raw
-/// COMMIT or ROLLBACK through it is then not noticed, since there is no record to compare with.
+/// For guarded requests without a key it is a plain transaction, committed on 2xx and 3xx (H2).
 pub struct Tx<DB: Dialect> {
     /// Present until drop.
     transaction: Option<Transaction<'static, DB>>,

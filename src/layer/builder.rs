@@ -126,8 +126,8 @@ impl<S: Store> IdempotencyLayer<S> {
     }
 
     /// Runs guarded requests *without protection* while the store cannot be reached, instead of 503. Each such run is
-    /// counted and logged; a retry of it runs again. The handler gets neither a `Tx` nor an
-    /// [`Attempt`](crate::Attempt): one that insists on them answers 500 `no-transaction`.
+    /// counted and logged; a retry of it runs again. The handler gets an [`Attempt`](crate::Attempt) and, if the
+    /// database can be reached after all, a plain transaction as for a request without a key.
     #[must_use]
     pub fn run_unprotected_without_store(self) -> Self {
         self.with(|config| config.unprotected_without_store = true)

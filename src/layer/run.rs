@@ -17,8 +17,9 @@ use super::reply::{self, Reply};
 use super::story::{End, Story};
 use super::tasks::Detached;
 use super::{Shared, keyless, request};
+use crate::events::{Event, emit};
 use crate::extract;
-use crate::fingerprint::RequestView;
+use crate::fingerprint::{Match, RequestView};
 use crate::key::{FoundKey, KeyError};
 use crate::lookup::{Endpoint, LookupKey};
 use crate::policy::{Judgement, Retention, State, judge};
@@ -138,7 +139,13 @@ fn busy<R: Body>() -> Reply<R> {
 
 /// What somebody else's verdict means for this request, by the same decision as the store's own (S1).
 fn heed<R: Body>(claim: &ClaimRequest, word: &Word) -> Option<Reply<R>> {
-    let judged = |state, owner| judge(state, claim.compare(owner));
+    let judged = |state, owner| {
+        let compared = claim.compare(owner);
+        if compared == Match::OtherProfile {
+            emit(Event::OtherProfile);
+        }
+        judge(state, compared)
+    };
     match word {
         Word::Running(owner) => Some(match judged(State::Running, owner) {
             Judgement::Mismatch => reply::mismatch(),

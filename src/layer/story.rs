@@ -117,8 +117,11 @@ impl<S: Store, Svc> Story<S, Svc> {
             return End::Reply(reply::failed(error));
         }
         emit(Event::RanUnprotected);
-        let request = rebuild(self.parts, self.data, self.trailers);
-        match keyless::run(self.inner, request, None, config).await {
+        let mut request = rebuild(self.parts, self.data, self.trailers);
+        // Handlers that insist on an attempt and a transaction get them: a plain one, if the database can be reached
+        // after all.
+        request.extensions_mut().insert(Attempt::from_parts(&self.claim, 1, None, None));
+        match keyless::run(self.inner, request, self.shared.store.unkeyed(), config).await {
             Ok(response) => End::Reply(Reply::Fresh(response)),
             Err(error) => End::Error(error),
         }

@@ -17,6 +17,7 @@ mod sqlite;
 
 mod memory;
 mod request;
+mod stored;
 
 use std::convert::Infallible;
 use std::future::{Future, ready};

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::events::{Event, emit};
 use crate::fingerprint::{Fingerprint, Match};
 use crate::lookup::LookupKey;
 
@@ -55,15 +54,10 @@ impl ClaimRequest {
         Self { token: Token::random(), ..self.clone() }
     }
 
-    /// Whether the stored fingerprint is this request's. One of another profile is counted (H18), here for all stores
-    /// and for the layer's own table.
+    /// Whether the stored fingerprint is this request's.
     #[must_use]
     pub fn compare(&self, stored: &Fingerprint) -> Match {
-        let compared = self.fingerprint.compare(stored);
-        if compared == Match::OtherProfile {
-            emit(Event::OtherProfile);
-        }
-        compared
+        self.fingerprint.compare(stored)
     }
 }
 

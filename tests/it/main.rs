@@ -1,9 +1,14 @@
 //! The integration tests, one binary: two cores link it once.
+
 #![allow(
+    missing_docs,
+    unreachable_pub,
     clippy::disallowed_methods,
-    reason = "the clippy rules against spawning and the environment are the library's"
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "what the library must not do, its tests may"
 )]
-#![allow(clippy::print_stdout, clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub)]
 
 mod support;
 

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind};
 use crate::fingerprint::Fingerprint;
 use crate::policy::{Judgement, State, judge};
 use crate::record::{Answer, Record};
-use crate::store::{ClaimRequest, Kept, Settlement, Token, Verdict};
+use crate::store::{ClaimRequest, Kept, Settlement, Token, Verdict, stored};
 
 type Digest = [u8; 32];
 
@@ -83,7 +83,7 @@ impl Table {
                     Phase::Running { lease_ends, .. } => (State::Running, None, lease_ends.saturating_sub(now)),
                     Phase::Completed { answer, .. } => (State::Completed, Some(answer), Duration::ZERO),
                 };
-                match (judge(state, request.compare(&row.fingerprint)), answer) {
+                match (judge(state, stored::compare(request, &row.fingerprint)), answer) {
                     (Judgement::Mismatch, _) => return Ok(Verdict::Mismatch),
                     (Judgement::Replay, Some(answer)) => {
                         let record = Record { fingerprint: row.fingerprint, answer: answer.clone() };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use sqlx::{PgPool, Postgres};
 
-use super::{ClaimRequest, Purge, Store, Unkeyed, Verdict};
+use super::{ClaimRequest, Purge, Store, Unkeyed, Verdict, stored};
 use crate::db::begin::begin;
 use crate::db::fault::{Fault, fault, in_claim};
 use crate::db::migrate;
@@ -18,9 +18,7 @@ use crate::db::postgres::{Locks, sql};
 use crate::db::slot::Slot;
 use crate::db::sql::SchemaName;
 use crate::error::{Error, ErrorKind};
-use crate::fingerprint::Fingerprint;
-use crate::policy::{Judgement, State, judge};
-use crate::record::{Answer, Record};
+use crate::policy::State;
 
 pub use builder::{Isolation, PostgresStoreBuilder};
 pub use claim::PostgresClaim;
@@ -118,7 +116,9 @@ impl Shared {
                 }
                 Ok(Seen::Held { other: true }) => Verdict::Mismatch,
                 Ok(Seen::Held { other: false }) => Verdict::InProgress { retry_after: None },
-                Ok(Seen::Row { state, fingerprint, answer }) => judge_row(request, state, &fingerprint, answer)?,
+                Ok(Seen::Row { state, fingerprint, answer }) => {
+                    stored::verdict(request, state_of(state)?, &fingerprint, answer)?
+                }
             };
             // The transaction is dropped, not rolled back in this request's time: nothing was written in it.
             return Ok(Some(verdict));
@@ -127,32 +127,14 @@ impl Shared {
     }
 }
 
-/// The verdict of a live row. A fingerprint is compared before an answer is decoded (case F16).
-fn judge_row<C>(
-    request: &ClaimRequest,
-    state: i16,
-    fingerprint: &[u8],
-    answer: Option<bytes::Bytes>,
-) -> Result<Verdict<C>, Error> {
-    let unreadable = || Error::new(ErrorKind::Unreadable);
-    let stored = Fingerprint::from_bytes(fingerprint).ok_or_else(unreadable)?;
-    let compared = request.compare(&stored);
-    let state = match state {
-        1 => State::Completed,
+/// The state of a live row.
+fn state_of(column: i16) -> Result<State, Error> {
+    match column {
+        1 => Ok(State::Completed),
         // A running row that another transaction can see was committed by its own handler (H29).
-        0 | 2 => State::Orphaned,
-        _ => return Err(unreadable()),
-    };
-    Ok(match judge(state, compared) {
-        Judgement::Mismatch => Verdict::Mismatch,
-        Judgement::InProgress => Verdict::InProgress { retry_after: None },
-        Judgement::Orphaned => Verdict::Orphaned,
-        Judgement::Replay => {
-            let answer = Answer::decode(answer.ok_or_else(unreadable)?)
-                .map_err(|error| Error::with_source(ErrorKind::Unreadable, error))?;
-            Verdict::Replay(Record { fingerprint: stored, answer })
-        }
-    })
+        0 | 2 => Ok(State::Orphaned),
+        _ => Err(ErrorKind::Unreadable.into()),
+    }
 }
 
 impl Store for PostgresStore {

@@ -5,17 +5,14 @@ use std::ops::ControlFlow::{self, Break, Continue};
 use super::shared::Shared;
 use crate::db::sqlite::statements::{ANNOUNCED, COMPLETED, ORPHANED, RUNNING, Seen};
 use crate::error::{Error, ErrorKind};
-use crate::fingerprint::Fingerprint;
-use crate::policy::{Judgement, State, judge};
-use crate::record::{Answer, Record};
-use crate::store::{ClaimRequest, Verdict};
+use crate::policy::State;
+use crate::store::{ClaimRequest, Verdict, stored};
 
 /// A verdict; or nothing stands in the way but, maybe, the announcement with that token, whose owner is dead.
 pub(super) type Look<C> = ControlFlow<Verdict<C>, Option<Vec<u8>>>;
 
-/// The verdict of what a look-up found. A fingerprint is compared before an answer is decoded (case F16).
+/// The verdict of what a look-up found.
 pub(super) fn judge_row<C>(shared: &Shared, request: &ClaimRequest, seen: Option<Seen>) -> Result<Look<C>, Error> {
-    let unreadable = || Error::new(ErrorKind::Unreadable);
     let Some(seen) = seen else { return Ok(Continue(None)) };
     let state = match seen.state {
         ANNOUNCED if !stands(shared, &seen) => return Ok(Continue(Some(seen.token))),
@@ -23,20 +20,9 @@ pub(super) fn judge_row<C>(shared: &Shared, request: &ClaimRequest, seen: Option
         COMPLETED => State::Completed,
         // A running row that another transaction can see was committed by its own handler (H29).
         RUNNING | ORPHANED => State::Orphaned,
-        _ => return Err(unreadable()),
+        _ => return Err(ErrorKind::Unreadable.into()),
     };
-    let stored = Fingerprint::from_bytes(&seen.fingerprint).ok_or_else(unreadable)?;
-    let compared = request.compare(&stored);
-    Ok(Break(match judge(state, compared) {
-        Judgement::Mismatch => Verdict::Mismatch,
-        Judgement::InProgress => Verdict::InProgress { retry_after: None },
-        Judgement::Orphaned => Verdict::Orphaned,
-        Judgement::Replay => {
-            let answer = Answer::decode(seen.answer.ok_or_else(unreadable)?)
-                .map_err(|error| Error::with_source(ErrorKind::Unreadable, error))?;
-            Verdict::Replay(Record { fingerprint: stored, answer })
-        }
-    }))
+    stored::verdict(request, state, &seen.fingerprint, seen.answer).map(Break)
 }
 
 /// Whether somebody stands behind an announcement. If it ends while this is asked, the announcement that replaces it

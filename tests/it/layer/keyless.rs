@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::Body;
 use futures_util::FutureExt;
 use http::{Method, Request, StatusCode};
-use idempotency::{ErrorKind, IdempotencyLayer, Outcome, Scope};
+use idempotency::{Attempt, ErrorKind, IdempotencyLayer, Outcome, Scope};
 
 use crate::support::bodies::{Script, Step};
 use crate::support::fake::{Fake, LentTransaction};
@@ -89,19 +89,28 @@ async fn an_answer_without_a_key_is_sent_as_it_comes() {
     assert_eq!(store.settlements(), ["keep"], "committed before the first byte");
 }
 
-// H2, H23: with a key, or where the store is not asked at all, nothing of this is lent.
+// H2: with a key, or where the request is not guarded, nothing of this is lent.
 #[tokio::test]
 async fn a_transaction_without_a_key_is_lent_to_nobody_else() {
-    let app = || {
-        Router::new().fallback(async |request: Request<Body>| {
-            assert!(request.extensions().get::<LentTransaction>().is_none());
-        })
-    };
     let store = Fake::new().lending(None);
-    assert_eq!(send(&app().layer(over(&store)), post("k")).await.said(), "200");
-    assert_eq!(send(&app().layer(over(&store)), request(Method::PUT, "/", None, "")).await.said(), "200");
-    let down = Fake::new().lending(None).down(ErrorKind::Unavailable);
-    let unprotected = over(&down).run_unprotected_without_store();
-    assert_eq!(send(&app().layer(unprotected), post("k")).await.said(), "200");
-    assert_eq!((store.settlements(), down.settlements()), (vec!["commit"], vec![]));
+    let app = Router::new().fallback(async |request: Request<Body>| {
+        assert!(request.extensions().get::<LentTransaction>().is_none());
+    });
+    let app = app.layer(over(&store));
+    assert_eq!(send(&app, post("k")).await.said(), "200");
+    assert_eq!(send(&app, request(Method::PUT, "/", None, "")).await.said(), "200");
+    assert_eq!(store.settlements(), ["commit"]);
+}
+
+// H23, H28: a run without protection has what its handler takes, but for the protection.
+#[tokio::test]
+async fn an_unprotected_run_is_lent_a_plain_transaction_and_has_an_attempt() {
+    let store = Fake::new().lending(None).down(ErrorKind::Unavailable);
+    let app = Router::new().fallback(async |attempt: Attempt, request: Request<Body>| {
+        assert!(request.extensions().get::<LentTransaction>().is_some());
+        assert_eq!(attempt.fence(), None);
+    });
+    let app = app.layer(over(&store).run_unprotected_without_store());
+    assert_eq!(send(&app, post("k")).await.said(), "200");
+    assert_eq!(store.settlements(), ["keep"]);
 }
