@@ -3,7 +3,10 @@
 /// Something worth counting. Log lines and counters carry these names and nothing of a request (H9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
+    /// A handler ran and its answer is stored.
     Executed,
+    /// A handler ran and nothing is kept.
+    Abandoned,
     Replayed,
     OtherProfile,
     Refused(&'static str),
@@ -26,6 +29,7 @@ impl Event {
     const fn name(self) -> &'static str {
         match self {
             Self::Executed => "executed",
+            Self::Abandoned => "abandoned",
             Self::Replayed => "replayed",
             Self::OtherProfile => "other_profile",
             Self::Refused(problem) => problem,
@@ -47,7 +51,7 @@ impl Event {
         match self {
             #[cfg(any(feature = "postgres", feature = "sqlite"))]
             Self::TransactionEnded => tracing::Level::ERROR,
-            Self::Executed | Self::Replayed | Self::Refused(_) => tracing::Level::DEBUG,
+            Self::Executed | Self::Abandoned | Self::Replayed | Self::Refused(_) => tracing::Level::DEBUG,
             _ => tracing::Level::WARN,
         }
     }

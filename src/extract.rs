@@ -45,7 +45,7 @@ mod axum_impls {
     use crate::attempt::Attempt;
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     use crate::db::{Dialect, Tx, TxError};
-    use crate::policy::{Outcome, Retention};
+    use crate::policy::{Keyless, Outcome, Retention};
     use crate::problem::{Problem, ProblemKind, RetryLater};
 
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -85,7 +85,11 @@ mod axum_impls {
         type Rejection = NoAttempt;
 
         async fn from_request_parts(parts: &mut Parts, _: &St) -> Result<Self, NoAttempt> {
-            parts.extensions.get::<Self>().cloned().ok_or(NoAttempt)
+            parts
+                .extensions
+                .get::<Self>()
+                .cloned()
+                .ok_or_else(|| NoAttempt { is_keyless: parts.extensions.get::<Keyless>().is_some() })
         }
     }
 
@@ -98,14 +102,17 @@ mod axum_impls {
         }
     }
 
-    /// The rejection of the [`Attempt`] extractor: the request is not guarded, or carries no key. 500 `no-transaction`.
+    /// The rejection of the [`Attempt`] extractor: 500 `no-transaction` where the request is not guarded,
+    /// 400 `missing-key` where it is and carries no key.
     #[derive(Clone, Copy, Debug, thiserror::Error)]
     #[error("this request runs under no idempotency key")]
-    pub struct NoAttempt;
+    pub struct NoAttempt {
+        is_keyless: bool,
+    }
 
     impl IntoResponse for NoAttempt {
         fn into_response(self) -> Response {
-            problem(ProblemKind::NoTransaction)
+            problem(if self.is_keyless { ProblemKind::MissingKey } else { ProblemKind::NoTransaction })
         }
     }
 

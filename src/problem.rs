@@ -80,7 +80,7 @@ problems! {
         "This idempotency key was used with another request. Use a new key for a new operation.";
     /// The operation is done and its answer was not kept.
     AnswerNotKept, "answer-not-kept", GONE, false, "Answer not kept",
-        "The operation is done, but its answer was not kept. Read the result where the operation stored it.";
+        "This operation was answered before, and the answer was not kept. Read the result where the operation stored it.";
     /// The store cannot be asked.
     StoreUnavailable, "store-unavailable", SERVICE_UNAVAILABLE, true, "Temporarily unavailable",
         "Nothing was done. Send the same request again after Retry-After.";

@@ -128,7 +128,7 @@ impl<R: Body> HandledAnswer<R> {
         };
         let reply = match claim.settle(settlement).await {
             Ok(Settled::Recorded) => {
-                emit(Event::Executed);
+                emit(if decision == Decision::Abandon { Event::Abandoned } else { Event::Executed });
                 self.into_reply()
             }
             Ok(Settled::Superseded(verdict)) => reply::of_verdict(verdict),
@@ -162,7 +162,7 @@ impl<R: Body> HandledAnswer<R> {
     }
 
     /// The first client gets everything, kept or not.
-    fn into_reply(self) -> Reply<R> {
+    pub(super) fn into_reply(self) -> Reply<R> {
         let body = match self.body {
             ReadBody::Untouched(body) => ResponseBody::from(body),
             ReadBody::Whole(data, trailers) => ResponseBody::whole(data, trailers),

@@ -15,7 +15,6 @@ pub(super) struct Collector<B: Body> {
     pub(super) body: Pin<Box<B>>,
     pub(super) read: VecDeque<Bytes>,
     length: usize,
-    trailers: Option<HeaderMap>,
 }
 
 /// How reading ended.
@@ -28,7 +27,7 @@ pub(super) enum Collected<E> {
 
 impl<B: Body> Collector<B> {
     pub(super) fn new(body: B) -> Self {
-        Self { body: Box::pin(body), read: VecDeque::new(), length: 0, trailers: None }
+        Self { body: Box::pin(body), read: VecDeque::new(), length: 0 }
     }
 
     /// Reads to the end or past `limit` bytes.
@@ -37,7 +36,7 @@ impl<B: Body> Collector<B> {
     pub(super) async fn collect(&mut self, limit: usize) -> Collected<B::Error> {
         loop {
             match poll_fn(|cx| poll_as_bytes(self.body.as_mut(), cx)).await {
-                None => return Collected::Whole(self.concat(), self.trailers.take()),
+                None => return Collected::Whole(self.concat(), None),
                 Some(Err(error)) => return Collected::Broken(error),
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => {
@@ -49,17 +48,13 @@ impl<B: Body> Collector<B> {
                             return Collected::TooLarge;
                         }
                     }
-                    Err(frame) => self.keep_trailers(frame),
+                    // Trailers are the last frame; a body that stays open after them has nothing more to say.
+                    Err(frame) => {
+                        if let Ok(trailers) = frame.into_trailers() {
+                            return Collected::Whole(self.concat(), Some(trailers));
+                        }
+                    }
                 },
-            }
-        }
-    }
-
-    fn keep_trailers(&mut self, frame: http_body::Frame<Bytes>) {
-        if let Ok(trailers) = frame.into_trailers() {
-            match &mut self.trailers {
-                Some(all) => all.extend(trailers),
-                none => *none = Some(trailers),
             }
         }
     }

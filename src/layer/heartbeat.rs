@@ -6,6 +6,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, interval_at};
 
+use super::inflight::Place;
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit, emit_error};
 use crate::store::Claim;
@@ -27,9 +28,10 @@ pub(super) enum Held<C> {
 }
 
 impl<C: Claim> Held<C> {
-    pub(super) fn new(claim: C) -> Self {
+    /// `place` is this process's row of the key: it goes when the lease is lost, so that the next request asks the store.
+    pub(super) fn new(claim: C, place: Option<Place>) -> Self {
         match claim.lease() {
-            Some(lease) => Self::Beating(Heartbeat::start(claim, lease)),
+            Some(lease) => Self::Beating(Heartbeat::start(claim, lease, place)),
             None => Self::Still(claim),
         }
     }
@@ -42,7 +44,7 @@ impl<C: Claim> Held<C> {
         }
     }
 
-    /// Ends the care and gives the claim back. `None` if its task was cancelled with the runtime.
+    /// Ends the care and gives the claim back. `None` if its task is gone: with the runtime, or by a panic of the store.
     pub(super) async fn release(self) -> Option<C> {
         match self {
             Self::Still(claim) => Some(claim),
@@ -56,7 +58,7 @@ impl<C: Claim> Held<C> {
 }
 
 impl<C: Claim> Heartbeat<C> {
-    fn start(mut claim: C, lease: Duration) -> Self {
+    fn start(mut claim: C, lease: Duration, place: Option<Place>) -> Self {
         let (stop, mut stopped) = oneshot::channel();
         #[expect(
             clippy::disallowed_methods,
@@ -81,6 +83,7 @@ impl<C: Claim> Heartbeat<C> {
                     Ok(()) => {}
                     Err(error) if error.kind() == ErrorKind::LeaseLost => {
                         emit(Event::LeaseLost);
+                        drop(place.and_then(|place| place.leave()));
                         return claim;
                     }
                     // One failed renewal is not a lost lease: the next beat comes before its end.

@@ -3,6 +3,7 @@
 //! It is never the authority. A full table means no short cut, never a refusal.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry::Occupied;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,10 +19,22 @@ const CAPACITY: usize = 65_536;
 
 #[derive(Default)]
 pub(super) struct Inflight {
-    entries: Mutex<HashMap<Digest, Entry>>,
+    rows: Mutex<Rows>,
 }
 
-enum Entry {
+#[derive(Default)]
+struct Rows {
+    by_key: HashMap<Digest, Row>,
+    last_id: u64,
+}
+
+struct Row {
+    /// Tells it from a later row of the same key.
+    id: u64,
+    entry: Entry,
+}
+
+pub(super) enum Entry {
     /// A store call is under way; duplicates wait for its verdict, whatever their fingerprint.
     Asking(Vec<oneshot::Sender<Word>>),
     /// The handler runs.
@@ -53,9 +66,9 @@ pub(super) enum Meeting {
 
 impl Inflight {
     pub(super) fn meet(self: &Arc<Self>, digest: &Digest) -> Meeting {
-        let mut entries = self.lock();
-        let full = entries.len() >= CAPACITY;
-        match entries.get_mut(digest) {
+        let rows = &mut *self.lock();
+        let full = rows.by_key.len() >= CAPACITY;
+        match rows.by_key.get_mut(digest).map(|row| &mut row.entry) {
             Some(Entry::Running(fingerprint)) => Meeting::Running(*fingerprint),
             Some(Entry::Asking(waiting)) => {
                 let (sender, receiver) = oneshot::channel();
@@ -66,73 +79,95 @@ impl Inflight {
                 waiting.push(sender);
                 Meeting::Wait(receiver)
             }
-            None if full => Meeting::Ask(Ticket { table: None, digest: *digest }),
+            None if full => Meeting::Ask(Ticket(None)),
             None => {
-                entries.insert(*digest, Entry::Asking(Vec::new()));
-                Meeting::Ask(Ticket { table: Some(Arc::clone(self)), digest: *digest })
+                rows.last_id += 1;
+                let row = Row { id: rows.last_id, entry: Entry::Asking(Vec::new()) };
+                let place = Place { table: Arc::clone(self), digest: *digest, id: row.id };
+                rows.by_key.insert(*digest, row);
+                Meeting::Ask(Ticket(Some(place)))
             }
         }
     }
 
     /// How many keys are asked for or running.
     pub(super) fn len(&self) -> usize {
-        self.lock().len()
+        self.lock().by_key.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, Rows> {
         // Nothing panics under the lock; the table is a short cut and may be read in any case.
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The right to ask the store for a key. Dropped without a word, the next one asks.
-pub(super) struct Ticket {
-    table: Option<Arc<Inflight>>,
-    digest: Digest,
-}
+/// The right to ask the store for a key. Dropped without a word, the next one asks. `None`: the table was full.
+pub(super) struct Ticket(Option<Place>);
 
 impl Ticket {
-    /// Claimed: from now on duplicates are judged by the owner's fingerprint. The entry stays until the ticket goes,
+    /// Claimed: from now on duplicates are judged by the owner's fingerprint. The row stays until the ticket goes,
     /// which is when the settlement has returned.
     pub(super) fn running(&self, fingerprint: Fingerprint) {
-        self.replace(Some(Entry::Running(fingerprint)), || Word::Running(fingerprint));
+        if let Some(place) = &self.0 {
+            tell(place.run(fingerprint), || Word::Running(fingerprint));
+        }
     }
 
     /// A verdict that others may share. `word` is asked for only where somebody waits.
-    pub(super) fn share(mut self, word: impl FnOnce() -> Word) {
-        self.replace(None, word);
-        // The next entry under this key is somebody else's.
-        self.table = None;
+    pub(super) fn share(self, word: impl FnOnce() -> Word) {
+        if let Some(place) = &self.0 {
+            tell(place.leave(), word);
+        }
     }
 
-    fn replace(&self, entry: Option<Entry>, word: impl FnOnce() -> Word) {
-        let Some(table) = &self.table else { return };
-        let before = {
-            let mut entries = table.lock();
-            match entry {
-                Some(entry) => entries.insert(self.digest, entry),
-                None => entries.remove(&self.digest),
-            }
-        };
-        if let Some(Entry::Asking(waiting)) = before
-            && !waiting.is_empty()
-        {
-            let word = word();
-            for sender in waiting {
-                // Nobody there: the request has given up.
-                let _ = sender.send(word.clone());
-            }
-        }
+    /// Where the ticket stands, for whoever learns that it is worth nothing any more.
+    pub(super) fn place(&self) -> Option<Place> {
+        self.0.clone()
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if let Some(table) = &self.table {
-            // Those who wait are woken when the entry goes: after the lock.
-            let entry = table.lock().remove(&self.digest);
-            drop(entry);
+        if let Some(place) = &self.0 {
+            // Those who wait are woken when their senders go: after the lock.
+            drop(place.leave());
         }
+    }
+}
+
+fn tell(row: Option<Entry>, word: impl FnOnce() -> Word) {
+    if let Some(Entry::Asking(waiting)) = row
+        && !waiting.is_empty()
+    {
+        let word = word();
+        for sender in waiting {
+            // Nobody there: the request has given up.
+            let _ = sender.send(word.clone());
+        }
+    }
+}
+
+/// A row of the table, as long as it is the same one.
+#[derive(Clone)]
+pub(super) struct Place {
+    table: Arc<Inflight>,
+    digest: Digest,
+    id: u64,
+}
+
+impl Place {
+    /// Takes the row out.
+    pub(super) fn leave(&self) -> Option<Entry> {
+        match self.table.lock().by_key.entry(self.digest) {
+            Occupied(row) if row.get().id == self.id => Some(row.remove().entry),
+            _ => None,
+        }
+    }
+
+    fn run(&self, fingerprint: Fingerprint) -> Option<Entry> {
+        let rows = &mut *self.table.lock();
+        let row = rows.by_key.get_mut(&self.digest).filter(|row| row.id == self.id)?;
+        Some(std::mem::replace(&mut row.entry, Entry::Running(fingerprint)))
     }
 }
 
@@ -189,6 +224,22 @@ mod tests {
         assert_eq!(table.len(), 0);
     }
 
+    // H46, S20: whoever knows the place may clear it, once, and never a later one.
+    #[test]
+    fn a_place_is_left_once_and_no_later_one_with_it() {
+        let table = Arc::<Inflight>::default();
+        let first = ask(&table, 1);
+        first.running(fingerprint());
+        let place = first.place().unwrap();
+        assert!(place.leave().is_some());
+        let second = ask(&table, 1);
+        assert!(place.leave().is_none());
+        drop(first);
+        assert!(matches!(table.meet(&digest(1)), Meeting::Wait(_)));
+        drop(second);
+        assert_eq!(table.len(), 0);
+    }
+
     // H46: whoever has given up waiting leaves nothing behind.
     #[test]
     fn those_who_gave_up_waiting_make_room() {
@@ -197,8 +248,10 @@ mod tests {
         for _ in 0..1000 {
             assert!(matches!(table.meet(&digest(1)), Meeting::Wait(_)));
         }
-        let entries = table.lock();
-        let Some(Entry::Asking(waiting)) = entries.get(&digest(1)) else { panic!("somebody asks") };
+        let rows = table.lock();
+        let Some(Entry::Asking(waiting)) = rows.by_key.get(&digest(1)).map(|row| &row.entry) else {
+            panic!("somebody asks")
+        };
         assert!(waiting.capacity() < 10, "{}", waiting.capacity());
     }
 }

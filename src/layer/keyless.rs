@@ -10,6 +10,7 @@ use super::body::ResponseBody;
 use super::config::Config;
 use super::reply::{self, Reply};
 use crate::policy::Decision;
+use crate::policy::Keyless;
 use crate::store::Unkeyed;
 
 /// Runs in the request's own future: dropping it rolls back.
@@ -24,6 +25,7 @@ where
     R: Body,
 {
     poll_fn(|cx| service.poll_ready(cx)).await?;
+    request.extensions_mut().insert(Keyless);
     let Some(unkeyed) = unkeyed else {
         return Ok(service.call(request).await?.map(ResponseBody::from));
     };

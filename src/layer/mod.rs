@@ -22,6 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::request::Parts;
 use tower_layer::Layer;
 
 use crate::scope::Scope;
@@ -67,6 +68,17 @@ pub struct IdempotencyLayer<S> {
 struct Room {
     inflight: Arc<Inflight>,
     tasks: Tasks,
+}
+
+/// In the extensions of a request that a layer guards already, so that the same layer further in lets it pass: it would
+/// meet the request itself as its own duplicate.
+#[derive(Clone)]
+struct GuardedBy(Arc<Room>);
+
+impl GuardedBy {
+    fn is(parts: &Parts, room: &Arc<Room>) -> bool {
+        parts.extensions.get::<Self>().is_some_and(|guarded| Arc::ptr_eq(&guarded.0, room))
+    }
 }
 
 /// What one service needs of its layer, behind one `Arc`.

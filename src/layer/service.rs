@@ -11,7 +11,7 @@ use tower_service::Service;
 use super::body::{RequestBody, ResponseBody};
 use super::future::ResponseFuture;
 use super::reply::Reply;
-use super::{Shared, keyless, run};
+use super::{GuardedBy, Shared, keyless, run};
 use crate::problem::ProblemKind;
 use crate::store::Store;
 
@@ -63,9 +63,9 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let config = &self.shared.config;
-        if !config.guards(&parts) {
+        if !config.guards(&parts) || GuardedBy::is(&parts, &self.shared.room) {
             return ResponseFuture::passed(self.inner.clone(), Request::from_parts(parts, body));
         }
         let refused = |kind| ResponseFuture::refused(Reply::refused(kind).into_response(&config.renderer));
@@ -73,6 +73,7 @@ where
             Ok(found) => found,
             Err(_) => return refused(ProblemKind::MalformedKey),
         };
+        parts.extensions.insert(GuardedBy(Arc::clone(&self.shared.room)));
         if found.is_none() && !config.key_source.reads_body() {
             if config.key_required {
                 return refused(ProblemKind::MissingKey);

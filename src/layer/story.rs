@@ -14,7 +14,7 @@ use tower_service::Service;
 use super::answer::{self, Handled};
 use super::body::RequestBody;
 use super::heartbeat::Held;
-use super::inflight::{Ticket, Word};
+use super::inflight::{Place, Ticket, Word};
 use super::reply::{self, Reply};
 use super::run::rebuild;
 use super::unwind::caught;
@@ -80,12 +80,12 @@ impl<S: Store, Svc> Story<S, Svc> {
                 rebuild(self.parts.clone(), self.data.clone(), self.trailers.clone())
             } else {
                 // The last run takes the request with it.
-                return match self.run_last(claim).await {
+                return match self.run_last(claim, ticket.place()).await {
                     Run::End(end) => end,
                     Run::Conflicted(reply) => End::Reply(reply),
                 };
             };
-            match run(&self.shared, &mut self.inner, &self.claim, claim, request).await {
+            match run(&self.shared, &mut self.inner, &self.claim, (claim, ticket.place()), request).await {
                 Run::End(end) => return end,
                 Run::Conflicted(_) => {
                     reruns -= 1;
@@ -95,14 +95,14 @@ impl<S: Store, Svc> Story<S, Svc> {
         }
     }
 
-    async fn run_last<B, R>(mut self, claim: S::Claim) -> Run<R, Svc::Error>
+    async fn run_last<B, R>(mut self, claim: S::Claim, place: Option<Place>) -> Run<R, Svc::Error>
     where
         Svc: Service<Request<RequestBody<B>>, Response = Response<R>>,
         B: Body,
         R: Body,
     {
         let request = rebuild(self.parts, self.data, self.trailers);
-        run(&self.shared, &mut self.inner, &self.claim, claim, request).await
+        run(&self.shared, &mut self.inner, &self.claim, (claim, place), request).await
     }
 
     /// A failed claim never reaches the handler (H23), unless the service has asked for it by name.
@@ -152,7 +152,7 @@ async fn run<S, Svc, B, R>(
     shared: &Shared<S>,
     inner: &mut Svc,
     asked: &ClaimRequest,
-    claim: S::Claim,
+    (claim, place): (S::Claim, Option<Place>),
     mut request: Request<RequestBody<B>>,
 ) -> Run<R, Svc::Error>
 where
@@ -164,7 +164,7 @@ where
     claim.attach(request.extensions_mut());
     request.extensions_mut().insert(Attempt::new(asked, &claim));
     let method = request.method().clone();
-    let mut held = Held::new(claim);
+    let mut held = Held::new(claim, place);
     // The call itself may panic, before there is a future; so may the body, or the policy.
     let handled = caught(async {
         match inner.call(request).await {
@@ -175,7 +175,7 @@ where
     let handled = handled.await.unwrap_or_else(Handled::Panicked);
     let run = match held.release().await {
         Some(claim) => settle(shared, asked, claim, handled).await,
-        None => Run::End(End::Reply(Reply::refused(crate::problem::ProblemKind::NotRecorded))),
+        None => Run::End(unsaved(handled)),
     };
     unfinished.finished();
     run
@@ -201,6 +201,18 @@ async fn settle<S: Store, R: Body, E>(
             let _ = claim.settle(Settlement::Abandon).await;
             Run::End(End::Panic(payload))
         }
+    }
+}
+
+/// The claim is gone with the task that cared for it: the client gets what the handler did, and the lease ends by
+/// itself (H35).
+fn unsaved<R: Body, E>(handled: Handled<R, E>) -> End<R, E> {
+    emit(Event::Unsaved);
+    match handled {
+        Handled::Answer(answer) => End::Reply(answer.into_reply()),
+        Handled::Held(error) => End::Reply(reply::failed(&error)),
+        Handled::ServiceError(error) => End::Error(error),
+        Handled::Panicked(payload) => End::Panic(payload),
     }
 }
 

@@ -5,4 +5,5 @@ mod judge;
 mod outcome;
 
 pub use judge::{Judgement, State, judge};
+pub(crate) use outcome::Keyless;
 pub use outcome::{Decision, Outcome, Policy, Retention, Unguarded};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
+use http::header::RETRY_AFTER;
 use http::response::Parts;
 
 /// What becomes of the handler's writes and of its answer.
@@ -96,10 +97,15 @@ pub struct Retention(pub Duration);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unguarded;
 
+/// In the extensions of a guarded request without a key: what asks for one can say so.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keyless;
+
 /// What an answer means where the handler does not say: a function of the response's head.
 ///
-/// The default (H32): 2xx and 3xx commit; 402, 409 and 410 are decisions about the operation and refuse; every other
-/// 4xx and all 5xx abandon, since nothing was kept and the next attempt may fare better.
+/// The default (H32): 2xx and 3xx commit; 402, 409 and 410 are decisions about the operation and refuse, unless they
+/// carry `Retry-After`, which says that they will pass; every other 4xx and all 5xx abandon, since nothing was kept and
+/// the next attempt may fare better.
 #[derive(Clone)]
 pub struct Policy(Arc<dyn Fn(&Parts) -> Outcome + Send + Sync>);
 
@@ -118,7 +124,11 @@ impl Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        Self::from_fn(|response| Outcome::of(by_status(response.status)))
+        Self::from_fn(|response| {
+            let decision = by_status(response.status);
+            let passes = decision == Decision::Refuse && response.headers.contains_key(RETRY_AFTER);
+            Outcome::of(if passes { Decision::Abandon } else { decision })
+        })
     }
 }
 
@@ -155,6 +165,15 @@ mod tests {
         for status in 400..600 {
             let expected = if [402, 409, 410].contains(&status) { Decision::Refuse } else { Decision::Abandon };
             assert_eq!(decide(status), expected, "{status}");
+        }
+    }
+
+    // H32, H42: a conflict of the moment, passed on from another service, must not become the final answer.
+    #[test]
+    fn an_answer_that_says_later_is_no_decision() {
+        for (status, decision) in [(402, Decision::Abandon), (409, Decision::Abandon), (201, Decision::Commit)] {
+            let response = http::Response::builder().status(status).header(RETRY_AFTER, "1").body(()).unwrap();
+            assert_eq!(Policy::default().outcome(&response.into_parts().0).decision(), decision, "{status}");
         }
     }
 

@@ -166,3 +166,12 @@ fn handler_of(runs: &Runs) -> impl Fn() -> std::future::Ready<String> + Clone + 
     let runs = runs.clone();
     move || std::future::ready(format!("run {}", runs.next()))
 }
+
+// H45: the same layer met twice on the way guards once; as its own duplicate a request would wait for itself.
+#[tokio::test]
+async fn the_same_layer_twice_guards_once() {
+    let runs = Runs::default();
+    let layer = layer();
+    let app = Router::new().route("/", handler(&runs)).layer(layer.clone()).layer(layer);
+    replays(app, "/", &runs).await;
+}

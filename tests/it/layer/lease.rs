@@ -95,3 +95,29 @@ async fn a_renewal_that_hangs_does_not_hold_the_answer_back() {
     assert_eq!((start.elapsed().as_secs(), store.renewals()), (45, 1));
     assert_eq!(store.settlements(), ["commit"]);
 }
+
+// H46, S20: a lost lease is no reason to tell duplicates "in progress": the store knows better.
+#[tokio::test(start_paused = true)]
+async fn after_a_lost_lease_the_next_request_asks_the_store() {
+    let store = Fake::new().on_renew(|_| async { Err(ErrorKind::LeaseLost.into()) });
+    let app = Router::new().fallback(std::future::pending::<()>);
+    let app = app.layer(IdempotencyLayer::new(store.clone(), Scope::shared()));
+    let hanging = tokio::spawn({
+        let app = app.clone();
+        async move { send(&app, post("k")).await }
+    });
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(send(&app, post("k")).await.said(), "409 in-progress");
+    assert_eq!(store.claims(), 1, "told from the table of this process");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(send(&app, post("k")).await.said(), "409 in-progress");
+    assert_eq!(store.claims(), 2, "the store was not asked");
+    hanging.abort();
+}
+
+// H35: what becomes of the claim is the store's affair; the client gets its answer.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_panics_in_a_renewal_loses_no_answer() {
+    let store = Fake::new().on_renew(|_| async { panic!("the store panics") });
+    assert_eq!(slow(&store, 45).await.text(), "done");
+}

@@ -122,10 +122,25 @@ async fn a_policy_of_ones_own_decides() {
     assert_eq!(send(&app, post("k")).await.text(), "run 2");
 }
 
+// H32, H42: an answer that says "later" is none for ever; the retry finds out.
+#[tokio::test]
+async fn a_conflict_that_will_pass_is_not_stored() {
+    let runs = Runs::default();
+    let counted = runs.clone();
+    let app = Router::new().fallback(async move || {
+        let status = if counted.next() == 1 { StatusCode::CONFLICT } else { StatusCode::CREATED };
+        (status, [("retry-after", "7")])
+    });
+    let app = app.layer(layer());
+    assert_eq!(send(&app, post("k")).await.status, 409);
+    assert_eq!(send(&app, post("k")).await.status, 201);
+}
+
 // H32: a stored answer never replays its own Retry-After.
 #[tokio::test]
 async fn a_stored_answer_loses_its_retry_after() {
-    let app = Router::new().fallback(async || (StatusCode::CONFLICT, [("retry-after", "7")], "sold out"));
+    let sold_out = async || (Outcome::refuse(), StatusCode::CONFLICT, [("retry-after", "7")], "sold out");
+    let app = Router::new().fallback(sold_out);
     let app = app.layer(layer());
     assert_eq!(send(&app, post("k")).await.header("retry-after"), Some("7"));
     let replay = send(&app, post("k")).await;

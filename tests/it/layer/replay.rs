@@ -113,6 +113,18 @@ async fn trailers_are_stored_and_replayed() {
     }
 }
 
+// H37: trailers end a body, also one that stays open after them.
+#[tokio::test]
+async fn a_body_that_stays_open_after_its_trailers_is_complete() {
+    let trailers = || fields(&[("x-checksum", b"1")]);
+    let body =
+        move || Response::new(Body::new(Script::new([Step::Data("all"), Step::Trailers(trailers()), Step::Hang])));
+    let [first, replay] = tokio::time::timeout(std::time::Duration::from_secs(5), twice(body)).await.expect("no hang");
+    for answer in [first, replay] {
+        assert_eq!((answer.text(), answer.trailers.clone()), ("all", Some(trailers())));
+    }
+}
+
 // H38: a replayed length is the replay's own.
 #[tokio::test]
 async fn a_stored_length_is_not_replayed() {
