@@ -139,7 +139,7 @@ async fn a_conflict_that_will_pass_is_not_stored() {
 // H32: a stored answer never replays its own Retry-After.
 #[tokio::test]
 async fn a_stored_answer_loses_its_retry_after() {
-    let sold_out = async || (Outcome::refuse(), StatusCode::CONFLICT, [("retry-after", "7")], "sold out");
+    let sold_out = async || (StatusCode::CONFLICT, Outcome::refuse(), [("retry-after", "7")], "sold out");
     let app = Router::new().fallback(sold_out);
     let app = app.layer(layer());
     assert_eq!(send(&app, post("k")).await.header("retry-after"), Some("7"));
