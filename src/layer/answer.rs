@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,13 +17,14 @@ use super::body::ResponseBody;
 use super::collect::{Collected, Collector};
 use super::config::Config;
 use super::heartbeat::Held;
+use super::inflight::Place;
 use super::reply::{self, Reply};
 use super::story::{End, Run};
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit, emit_error};
 use crate::policy::{Decision, Outcome, Retention};
 use crate::problem::{Conflicted, Problem};
-use crate::record::{Answer, AnswerBody};
+use crate::record::{Answer, AnswerBody, Record};
 use crate::store::{Claim, ClaimRequest, Kept, Settled, Settlement};
 
 /// What came of the handler.
@@ -110,6 +112,16 @@ fn is_stream(method: &Method, parts: &Parts, least_length: u64, limit: usize) ->
         || essence.is_some_and(|essence| STREAMS.iter().any(|stream| essence.eq_ignore_ascii_case(stream)))
 }
 
+/// What the store will have of it.
+fn record(asked: &ClaimRequest, settlement: &Settlement) -> Option<Record> {
+    match settlement {
+        Settlement::Commit(kept) | Settlement::Refuse(kept) => {
+            Some(Record { fingerprint: *asked.fingerprint(), answer: kept.answer.clone() })
+        }
+        Settlement::Abandon => None,
+    }
+}
+
 impl<R: Body> HandledAnswer<R> {
     /// Settles the claim and gives the reply.
     pub(super) async fn settle<C: Claim, E>(
@@ -117,6 +129,7 @@ impl<R: Body> HandledAnswer<R> {
         config: &Config,
         asked: &ClaimRequest,
         claim: C,
+        place: Option<&Place>,
     ) -> Run<R, E> {
         let is_lease = claim.fence().is_some();
         let decision = self.outcome.decision();
@@ -126,8 +139,14 @@ impl<R: Body> HandledAnswer<R> {
             Decision::Refuse => Settlement::Refuse(self.kept(config, asked)),
             Decision::Abandon => Settlement::Abandon,
         };
+        // Those who wait get the record just settled, without asking the store.
+        let shared =
+            place.filter(|place| place.has_queue()).and_then(|place| Some((place, record(asked, &settlement)?)));
         let reply = match claim.settle(settlement).await {
             Ok(Settled::Recorded) => {
+                if let Some((place, record)) = shared {
+                    place.settled(|| Arc::new(record));
+                }
                 emit(if decision == Decision::Abandon { Event::Abandoned } else { Event::Executed });
                 self.into_reply()
             }

@@ -7,6 +7,7 @@ use http::{HeaderName, HeaderValue, Method};
 
 use super::IdempotencyLayer;
 use super::config::{Config, EndpointKey, Guard};
+use super::inflight::Caps;
 use crate::fingerprint::Fingerprinter;
 use crate::key::{KeyRules, KeySource};
 use crate::policy::Policy;
@@ -123,6 +124,23 @@ impl<S: Store> IdempotencyLayer<S> {
     #[must_use]
     pub fn retention(self, retention: Duration) -> Self {
         self.with(|config| config.retention = retention)
+    }
+
+    /// Lets duplicates of a running request wait for its answer, up to `limit`, instead of telling them 409 at once.
+    ///
+    /// They wait in their own request's future and hold no connection and no place in the inner service. If the running
+    /// request comes to nothing, the one that has waited longest runs. A request that runs in another process is asked
+    /// for by one of them, every 0.1 to 1 s.
+    #[must_use]
+    pub fn wait_up_to(self, limit: Duration) -> Self {
+        self.with(|config| config.wait = Some(limit))
+    }
+
+    /// How many requests may wait at once, for one key (32) and in all (1,024); more are told 409. A guessed key must
+    /// not be a way to fill the service with waiting requests.
+    #[must_use]
+    pub fn waiters(self, per_key: usize, in_all: usize) -> Self {
+        self.with(|config| config.caps = Caps { per_key, in_all })
     }
 
     /// Runs guarded requests *without protection* while the store cannot be reached, instead of 503. Each such run is

@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{HeaderName, Method};
 
+use super::inflight::Caps;
 use crate::fingerprint::Fingerprinter;
 use crate::key::{KeyRules, KeySource};
 use crate::policy::{Policy, Unguarded};
@@ -52,6 +53,9 @@ pub(super) struct Config {
     pub(super) reruns: u32,
     pub(super) detached: bool,
     pub(super) unprotected_without_store: bool,
+    /// How long duplicates wait for the answer; `None`: they are told 409 at once.
+    pub(super) wait: Option<Duration>,
+    pub(super) caps: Caps,
 }
 
 #[derive(Clone)]
@@ -86,6 +90,8 @@ impl Config {
             reruns: 0,
             detached: true,
             unprotected_without_store: false,
+            wait: None,
+            caps: Caps { per_key: 32, in_all: 1024 },
         }
     }
 

@@ -9,6 +9,7 @@ mod future;
 mod heartbeat;
 mod inflight;
 mod keyless;
+mod meet;
 mod oneshot;
 mod reply;
 mod request;
@@ -117,6 +118,12 @@ impl<S: Store> IdempotencyLayer<S> {
     #[must_use]
     pub fn running(&self) -> usize {
         self.room.tasks.len()
+    }
+
+    /// How many requests wait for the answer of another one right now.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.room.inflight.queued()
     }
 
     /// How many keys this process is asking for or running right now.

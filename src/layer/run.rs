@@ -3,28 +3,28 @@
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::request::Parts;
 use http::{HeaderMap, Request, Response};
 use http_body::Body;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep};
 use tower_service::Service;
 
 use super::body::{RequestBody, ResponseBody};
 use super::config::{Config, EndpointKey};
-use super::inflight::{Meeting, Ticket, Word};
+use super::inflight::Ticket;
+use super::meet::{self, Met};
 use super::reply::{self, Reply};
-use super::story::{End, Story};
+use super::story::{End, Story, Told};
 use super::tasks::Detached;
 use super::{Shared, keyless, request};
-use crate::events::{Event, emit};
 use crate::extract;
-use crate::fingerprint::{Match, RequestView};
+use crate::fingerprint::RequestView;
 use crate::key::{FoundKey, KeyError};
 use crate::lookup::{Endpoint, LookupKey};
-use crate::policy::{Judgement, Retention, State, judge};
+use crate::policy::Retention;
 use crate::problem::ProblemKind;
-use crate::record::Record;
 use crate::scope::ScopeId;
 use crate::store::{ClaimRequest, Store};
 
@@ -94,11 +94,12 @@ where
     });
     let retention = parts.extensions.get::<Retention>().map_or(config.retention, |retention| retention.0);
     let claim = ClaimRequest::new(LookupKey::new(scope, key, endpoint), fingerprint, retention);
-    let reply = match meet(&shared, &claim).await {
+    let until = meet::patience(&shared);
+    let reply = match meet::meet(&shared, &claim, until).await {
         Met::Reply(reply) => reply,
         Met::Ticket(ticket) => {
             let story = Story { shared: Arc::clone(&shared), inner, claim, parts, data, trailers };
-            match tell(&shared, story, ticket).await {
+            match pursue(&shared, story, ticket, until).await {
                 End::Reply(reply) => reply,
                 End::Error(error) => return Err(error),
                 End::Panic(payload) => resume_unwind(payload),
@@ -108,63 +109,49 @@ where
     Ok(reply.dress(config, echo))
 }
 
-enum Met<R: Body> {
-    Reply(Reply<R>),
-    Ticket(Ticket),
-}
-
-/// Meets the other requests of this process: gives a reply, or the right to ask the store (H46). However often the one
-/// who asks changes, the wait is as long as a claim may take; then, in doubt, 409.
-async fn meet<S: Store, R: Body>(shared: &Shared<S>, claim: &ClaimRequest) -> Met<R> {
-    let met = async {
-        loop {
-            match shared.room.inflight.meet(claim.lookup().digest()) {
-                Meeting::Ask(ticket) => return Met::Ticket(ticket),
-                Meeting::Running(owner) => return Met::Reply(heed(claim, &Word::Running(owner)).unwrap_or_else(busy)),
-                // Whoever asked may get an error, go, or learn nothing of this request: then the next one asks.
-                Meeting::Wait(word) => {
-                    if let Some(reply) = word.await.ok().and_then(|word| heed(claim, &word)) {
-                        return Met::Reply(reply);
-                    }
-                }
-            }
+/// Tells the story, again and again where the request runs in another process and this one may wait.
+async fn pursue<S, Svc, B, R>(
+    shared: &Shared<S>,
+    mut story: Story<S, Svc>,
+    mut ticket: Ticket,
+    until: Option<Instant>,
+) -> End<R, Svc::Error>
+where
+    S: Store,
+    Svc: Service<Request<RequestBody<B>>, Response = Response<R>> + Send + 'static,
+    Svc::Future: Send,
+    Svc::Error: Send + 'static,
+    B: Body + Send + 'static,
+    R: Body + Send + 'static,
+    R::Data: Send,
+    R::Error: Send,
+{
+    for turn in 0.. {
+        let busy = match tell(shared, story, ticket).await {
+            Told::End(end) => return end,
+            Told::Busy(busy) => busy,
+        };
+        let pause = busy.retry_after.unwrap_or_else(|| pause(turn, &busy.story.claim));
+        match until {
+            Some(until) if Instant::now() + pause <= until => sleep(pause).await,
+            // The ticket is dropped here: the next in the queue goes on asking.
+            _ => return End::Reply(reply::in_progress(busy.retry_after)),
         }
-    };
-    timeout(shared.config.claim_timeout, met).await.unwrap_or_else(|_| Met::Reply(busy()))
-}
-
-fn busy<R: Body>() -> Reply<R> {
-    reply::in_progress(None)
-}
-
-/// What somebody else's verdict means for this request, by the same decision as the store's own (S1).
-fn heed<R: Body>(claim: &ClaimRequest, word: &Word) -> Option<Reply<R>> {
-    let judged = |state, owner| {
-        let compared = claim.compare(owner);
-        if compared == Match::OtherProfile {
-            emit(Event::OtherProfile);
-        }
-        judge(state, compared)
-    };
-    match word {
-        Word::Running(owner) => Some(match judged(State::Running, owner) {
-            Judgement::Mismatch => reply::mismatch(),
-            _ => busy(),
-        }),
-        Word::Committed(record) => {
-            let Record { fingerprint, answer } = record.as_ref();
-            Some(match judged(State::Completed, fingerprint) {
-                Judgement::Mismatch => reply::mismatch(),
-                _ => Reply::stored(answer.clone()),
-            })
-        }
-        Word::Mismatch(asker) => (asker == claim.fingerprint()).then(reply::mismatch),
-        Word::InProgress(asker, wait) => (asker == claim.fingerprint()).then(|| reply::in_progress(*wait)),
+        (story, ticket) = (busy.story, busy.ticket);
     }
+    unreachable!("the pauses end the loop")
+}
+
+/// Between two questions: 0.1 s, doubled up to 1 s, each shortened by up to a half by a random byte, so that processes
+/// which wait for one key do not ask in step.
+fn pause(turn: u32, claim: &ClaimRequest) -> Duration {
+    let full = Duration::from_millis(100 << turn.min(4)).min(Duration::from_secs(1));
+    let byte = claim.token().as_bytes()[turn as usize % 4];
+    full - full / 2 * u32::from(byte) / 255
 }
 
 /// Tells the story on a task of its own, or in place where a dropped request shall drop its handler.
-async fn tell<S, Svc, B, R>(shared: &Shared<S>, story: Story<S, Svc>, ticket: Ticket) -> End<R, Svc::Error>
+async fn tell<S, Svc, B, R>(shared: &Shared<S>, story: Story<S, Svc>, ticket: Ticket) -> Told<S, Svc, R, Svc::Error>
 where
     S: Store,
     Svc: Service<Request<RequestBody<B>>, Response = Response<R>> + Send + 'static,
@@ -179,10 +166,10 @@ where
         return story.tell(ticket).await;
     }
     match shared.room.tasks.run(story.tell(ticket)).await {
-        Ok(end) => end,
-        Err(Detached::Panicked(payload)) => End::Panic(payload),
+        Ok(told) => told,
+        Err(Detached::Panicked(payload)) => Told::End(End::Panic(payload)),
         // The process is going down with the story half told.
-        Err(Detached::Cancelled) => End::Reply(Reply::refused(ProblemKind::NotRecorded)),
+        Err(Detached::Cancelled) => Told::End(End::Reply(Reply::refused(ProblemKind::NotRecorded))),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -44,6 +45,22 @@ pub(super) enum End<R: Body, E> {
     Panic(Box<dyn Any + Send>),
 }
 
+/// What the telling of a story comes to.
+#[allow(clippy::large_enum_variant, reason = "made once a request and moved a few times: cheaper than a box")]
+pub(super) enum Told<S, Svc, R: Body, E> {
+    End(End<R, E>),
+    /// The request runs in another process, and this one may wait: the story can be told again.
+    Busy(Busy<S, Svc>),
+}
+
+/// A story that has to wait for another process.
+pub(super) struct Busy<S, Svc> {
+    pub(super) story: Story<S, Svc>,
+    pub(super) ticket: Ticket,
+    /// When the store wants to be asked again, if it says so.
+    pub(super) retry_after: Option<Duration>,
+}
+
 /// How one run ends.
 pub(super) enum Run<R: Body, E> {
     End(End<R, E>),
@@ -52,7 +69,7 @@ pub(super) enum Run<R: Body, E> {
 }
 
 impl<S: Store, Svc> Story<S, Svc> {
-    pub(super) async fn tell<B, R>(mut self, ticket: Ticket) -> End<R, Svc::Error>
+    pub(super) async fn tell<B, R>(mut self, ticket: Ticket) -> Told<S, Svc, R, Svc::Error>
     where
         Svc: Service<Request<RequestBody<B>>, Response = Response<R>>,
         B: Body,
@@ -61,18 +78,22 @@ impl<S: Store, Svc> Story<S, Svc> {
         let mut reruns = self.shared.config.reruns;
         loop {
             if let Err(error) = poll_fn(|cx| self.inner.poll_ready(cx)).await {
-                return End::Error(error);
+                return Told::End(End::Error(error));
             }
             let claim = match ask(&self.shared, &self.claim).await {
                 Ok(Verdict::Claimed(claim)) => claim,
+                Ok(Verdict::InProgress { retry_after }) if self.shared.config.wait.is_some() => {
+                    ticket.elsewhere(*self.claim.fingerprint());
+                    return Told::Busy(Busy { story: self, ticket, retry_after });
+                }
                 Ok(verdict) => {
                     share(ticket, &verdict, &self.claim);
-                    return End::Reply(reply::of_verdict(verdict));
+                    return Told::End(End::Reply(reply::of_verdict(verdict)));
                 }
                 Err(error) => {
                     // No verdict: the next one asks (H46), also while this one runs unprotected.
                     drop(ticket);
-                    return self.without_store(&error).await;
+                    return Told::End(self.without_store(&error).await);
                 }
             };
             ticket.running(*self.claim.fingerprint());
@@ -80,13 +101,13 @@ impl<S: Store, Svc> Story<S, Svc> {
                 rebuild(self.parts.clone(), self.data.clone(), self.trailers.clone())
             } else {
                 // The last run takes the request with it.
-                return match self.run_last(claim, ticket.place()).await {
+                return Told::End(match self.run_last(claim, ticket.place()).await {
                     Run::End(end) => end,
                     Run::Conflicted(reply) => End::Reply(reply),
-                };
+                });
             };
             match run(&self.shared, &mut self.inner, &self.claim, (claim, ticket.place()), request).await {
-                Run::End(end) => return end,
+                Run::End(end) => return Told::End(end),
                 Run::Conflicted(_) => {
                     reruns -= 1;
                     self.claim = self.claim.again();
@@ -137,7 +158,7 @@ async fn ask<S: Store>(shared: &Shared<S>, claim: &ClaimRequest) -> Result<Verdi
 /// Tells those who waited for the verdict what they may conclude from it.
 fn share<C>(ticket: Ticket, verdict: &Verdict<C>, claim: &ClaimRequest) {
     match verdict {
-        Verdict::Replay(record) => ticket.share(|| Word::Committed(Arc::new(record.clone()))),
+        Verdict::Replay(record) => ticket.committed(|| Arc::new(record.clone())),
         Verdict::Mismatch => ticket.share(|| Word::Mismatch(*claim.fingerprint())),
         Verdict::InProgress { retry_after } => {
             ticket.share(|| Word::InProgress(*claim.fingerprint(), *retry_after));
@@ -164,7 +185,7 @@ where
     claim.attach(request.extensions_mut());
     request.extensions_mut().insert(Attempt::new(asked, &claim));
     let method = request.method().clone();
-    let mut held = Held::new(claim, place);
+    let mut held = Held::new(claim, place.clone());
     // The call itself may panic, before there is a future; so may the body, or the policy.
     let handled = caught(async {
         match inner.call(request).await {
@@ -174,7 +195,7 @@ where
     });
     let handled = handled.await.unwrap_or_else(Handled::Panicked);
     let run = match held.release().await {
-        Some(claim) => settle(shared, asked, claim, handled).await,
+        Some(claim) => settle(shared, asked, (claim, place), handled).await,
         None => Run::End(unsaved(handled)),
     };
     unfinished.finished();
@@ -184,11 +205,11 @@ where
 async fn settle<S: Store, R: Body, E>(
     shared: &Shared<S>,
     asked: &ClaimRequest,
-    claim: S::Claim,
+    (claim, place): (S::Claim, Option<Place>),
     handled: Handled<R, E>,
 ) -> Run<R, E> {
     match handled {
-        Handled::Answer(answer) => answer.settle(&shared.config, asked, claim).await,
+        Handled::Answer(answer) => answer.settle(&shared.config, asked, claim, place.as_ref()).await,
         // The claim is dropped and with it the key; the transaction follows when its holder lets go.
         Handled::Held(error) => Run::End(End::Reply(reply::failed(&error))),
         // What the settlement says is logged by the store; the caller gets what the handler did.

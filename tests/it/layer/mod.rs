@@ -19,3 +19,4 @@ mod retention;
 mod store;
 mod stream;
 mod tcp;
+mod wait;

@@ -1,9 +1,12 @@
-//! The keys of this process: so that a thousand duplicates of one request cost one question to the store (H46).
+//! The keys of this process: so that a thousand duplicates of one request cost one question to the store (H46), and
+//! those that wait for its answer hold nothing but a place in a queue (H20).
 //!
 //! It is never the authority. A full table means no short cut, never a refusal.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry::Occupied;
+mod queue;
+mod ticket;
+
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +14,9 @@ use tokio::sync::oneshot;
 
 use crate::fingerprint::Fingerprint;
 use crate::record::Record;
+
+pub(super) use queue::{Caps, Queued, Turn};
+pub(super) use ticket::{Place, Ticket};
 
 type Digest = [u8; 32];
 
@@ -26,12 +32,16 @@ pub(super) struct Inflight {
 struct Rows {
     by_key: HashMap<Digest, Row>,
     last_id: u64,
+    /// How many requests stand in queues, of all keys.
+    queued: usize,
 }
 
 struct Row {
     /// Tells it from a later row of the same key.
     id: u64,
     entry: Entry,
+    /// Those who wait for the answer, longest first.
+    queue: VecDeque<oneshot::Sender<Turn>>,
 }
 
 pub(super) enum Entry {
@@ -39,6 +49,8 @@ pub(super) enum Entry {
     Asking(Vec<oneshot::Sender<Word>>),
     /// The handler runs.
     Running(Fingerprint),
+    /// It runs in another process, for a request with this fingerprint, and one request here asks from time to time.
+    Elsewhere(Fingerprint),
 }
 
 /// What the one who asked has learned, for those who waited.
@@ -60,6 +72,8 @@ pub(super) enum Meeting {
     Ask(Ticket),
     /// It runs in this process.
     Running(Fingerprint),
+    /// It runs in another process, which a request of this fingerprint was told.
+    Elsewhere(Fingerprint),
     /// Somebody is asking. An error of the receiver means: meet again.
     Wait(oneshot::Receiver<Word>),
 }
@@ -70,6 +84,7 @@ impl Inflight {
         let full = rows.by_key.len() >= CAPACITY;
         match rows.by_key.get_mut(digest).map(|row| &mut row.entry) {
             Some(Entry::Running(fingerprint)) => Meeting::Running(*fingerprint),
+            Some(Entry::Elsewhere(fingerprint)) => Meeting::Elsewhere(*fingerprint),
             Some(Entry::Asking(waiting)) => {
                 let (sender, receiver) = oneshot::channel();
                 // Whoever has given up waiting makes room for others.
@@ -79,14 +94,8 @@ impl Inflight {
                 waiting.push(sender);
                 Meeting::Wait(receiver)
             }
-            None if full => Meeting::Ask(Ticket(None)),
-            None => {
-                rows.last_id += 1;
-                let row = Row { id: rows.last_id, entry: Entry::Asking(Vec::new()) };
-                let place = Place { table: Arc::clone(self), digest: *digest, id: row.id };
-                rows.by_key.insert(*digest, row);
-                Meeting::Ask(Ticket(Some(place)))
-            }
+            None if full => Meeting::Ask(Ticket::without_place()),
+            None => Meeting::Ask(rows.ask(self, *digest, VecDeque::new())),
         }
     }
 
@@ -101,73 +110,13 @@ impl Inflight {
     }
 }
 
-/// The right to ask the store for a key. Dropped without a word, the next one asks. `None`: the table was full.
-pub(super) struct Ticket(Option<Place>);
-
-impl Ticket {
-    /// Claimed: from now on duplicates are judged by the owner's fingerprint. The row stays until the ticket goes,
-    /// which is when the settlement has returned.
-    pub(super) fn running(&self, fingerprint: Fingerprint) {
-        if let Some(place) = &self.0 {
-            tell(place.run(fingerprint), || Word::Running(fingerprint));
-        }
-    }
-
-    /// A verdict that others may share. `word` is asked for only where somebody waits.
-    pub(super) fn share(self, word: impl FnOnce() -> Word) {
-        if let Some(place) = &self.0 {
-            tell(place.leave(), word);
-        }
-    }
-
-    /// Where the ticket stands, for whoever learns that it is worth nothing any more.
-    pub(super) fn place(&self) -> Option<Place> {
-        self.0.clone()
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        if let Some(place) = &self.0 {
-            // Those who wait are woken when their senders go: after the lock.
-            drop(place.leave());
-        }
-    }
-}
-
-fn tell(row: Option<Entry>, word: impl FnOnce() -> Word) {
-    if let Some(Entry::Asking(waiting)) = row
-        && !waiting.is_empty()
-    {
-        let word = word();
-        for sender in waiting {
-            // Nobody there: the request has given up.
-            let _ = sender.send(word.clone());
-        }
-    }
-}
-
-/// A row of the table, as long as it is the same one.
-#[derive(Clone)]
-pub(super) struct Place {
-    table: Arc<Inflight>,
-    digest: Digest,
-    id: u64,
-}
-
-impl Place {
-    /// Takes the row out.
-    pub(super) fn leave(&self) -> Option<Entry> {
-        match self.table.lock().by_key.entry(self.digest) {
-            Occupied(row) if row.get().id == self.id => Some(row.remove().entry),
-            _ => None,
-        }
-    }
-
-    fn run(&self, fingerprint: Fingerprint) -> Option<Entry> {
-        let rows = &mut *self.table.lock();
-        let row = rows.by_key.get_mut(&self.digest).filter(|row| row.id == self.id)?;
-        Some(std::mem::replace(&mut row.entry, Entry::Running(fingerprint)))
+impl Rows {
+    /// A new row, asked for by whoever gets the ticket.
+    fn ask(&mut self, table: &Arc<Inflight>, digest: Digest, queue: VecDeque<oneshot::Sender<Turn>>) -> Ticket {
+        self.last_id += 1;
+        let id = self.last_id;
+        self.by_key.insert(digest, Row { id, entry: Entry::Asking(Vec::new()), queue });
+        Ticket::at(Place::new(Arc::clone(table), digest, id))
     }
 }
 
@@ -189,7 +138,7 @@ mod tests {
     fn ask(table: &Arc<Inflight>, number: usize) -> Ticket {
         match table.meet(&digest(number)) {
             Meeting::Ask(ticket) => ticket,
-            Meeting::Running(_) | Meeting::Wait(_) => panic!("somebody is at it"),
+            _ => panic!("somebody is at it"),
         }
     }
 

@@ -1,0 +1,124 @@
+//! Where a request meets the others that have its key in this process: it is told, it waits, or it asks (H20, H46).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body::Body;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::Shared;
+use super::inflight::{Meeting, Queued, Ticket, Turn, Word};
+use super::reply::{self, Reply};
+use crate::events::{Event, emit};
+use crate::fingerprint::{Fingerprint, Match};
+use crate::policy::{Judgement, State, judge};
+use crate::record::Record;
+use crate::store::{ClaimRequest, Store};
+
+/// What comes of it: a reply, or the right to ask the store.
+pub(super) enum Met<R: Body> {
+    Reply(Reply<R>),
+    Ticket(Ticket),
+}
+
+/// What a look at the table gives.
+enum Found<R: Body> {
+    Reply(Reply<R>),
+    Ticket(Ticket),
+    /// The same request is being worked on; when to ask again, if the store said so.
+    Busy(Option<Duration>),
+}
+
+/// Until when a request waits for the answer of another one. `None`: not at all.
+pub(super) fn patience<S>(shared: &Shared<S>) -> Option<Instant> {
+    shared.config.wait.and_then(|limit| Instant::now().checked_add(limit))
+}
+
+/// Meets the other requests of this process.
+///
+/// Waiting holds nothing but a place in the queue. Dropped at any point, a place or a baton passes on to the next.
+pub(super) async fn meet<S: Store, R: Body>(
+    shared: &Shared<S>,
+    claim: &ClaimRequest,
+    until: Option<Instant>,
+) -> Met<R> {
+    loop {
+        let retry_after = match find(shared, claim).await {
+            Found::Reply(reply) => return Met::Reply(reply),
+            Found::Ticket(ticket) => return Met::Ticket(ticket),
+            Found::Busy(retry_after) => retry_after,
+        };
+        let busy = || Met::Reply(reply::in_progress(retry_after));
+        let Some(until) = until else { return busy() };
+        let mut waiting = match shared.room.inflight.queue(claim.lookup().digest(), shared.config.caps) {
+            Queued::Waiting(waiting) => waiting,
+            Queued::Full => return busy(),
+            Queued::Gone => continue,
+        };
+        match timeout_at(until, waiting.turn()).await {
+            Ok(Some(Turn::Settled(record))) => return Met::Reply(replay(claim, &record)),
+            Ok(Some(Turn::Baton(ticket))) => return Met::Ticket(ticket),
+            Ok(None) => {}
+            Err(_) => return busy(),
+        }
+    }
+}
+
+/// However often the one who asks changes, a verdict is awaited as long as a claim may take; then, in doubt, 409.
+async fn find<S: Store, R: Body>(shared: &Shared<S>, claim: &ClaimRequest) -> Found<R> {
+    let found = async {
+        loop {
+            match shared.room.inflight.meet(claim.lookup().digest()) {
+                Meeting::Ask(ticket) => return Found::Ticket(ticket),
+                Meeting::Running(owner) => return running(claim, &owner),
+                // The store knows whether another request's fingerprint is the owner's: ask, for oneself alone.
+                Meeting::Elsewhere(asker) => {
+                    return match claim.compare(&asker) {
+                        Match::Same => Found::Busy(None),
+                        Match::Different | Match::OtherProfile => Found::Ticket(Ticket::without_place()),
+                    };
+                }
+                // Whoever asked may get an error, go, or learn nothing of this request: then the next one asks.
+                Meeting::Wait(word) => {
+                    if let Some(found) = word.await.ok().and_then(|word| heed(claim, &word)) {
+                        return found;
+                    }
+                }
+            }
+        }
+    };
+    timeout(shared.config.claim_timeout, found).await.unwrap_or(Found::Busy(None))
+}
+
+/// What somebody else's verdict means for this request.
+fn heed<R: Body>(claim: &ClaimRequest, word: &Word) -> Option<Found<R>> {
+    match word {
+        Word::Running(owner) => Some(running(claim, owner)),
+        Word::Committed(record) => Some(Found::Reply(replay(claim, record))),
+        Word::Mismatch(asker) => (asker == claim.fingerprint()).then(|| Found::Reply(reply::mismatch())),
+        Word::InProgress(asker, wait) => (asker == claim.fingerprint()).then_some(Found::Busy(*wait)),
+    }
+}
+
+fn running<R: Body>(claim: &ClaimRequest, owner: &Fingerprint) -> Found<R> {
+    match judged(claim, State::Running, owner) {
+        Judgement::Mismatch => Found::Reply(reply::mismatch()),
+        _ => Found::Busy(None),
+    }
+}
+
+fn replay<R: Body>(claim: &ClaimRequest, record: &Arc<Record>) -> Reply<R> {
+    match judged(claim, State::Completed, &record.fingerprint) {
+        Judgement::Mismatch => reply::mismatch(),
+        _ => Reply::stored(record.answer.clone()),
+    }
+}
+
+/// By the same decision as the store's own (S1).
+fn judged(claim: &ClaimRequest, state: State, owner: &Fingerprint) -> Judgement {
+    let compared = claim.compare(owner);
+    if compared == Match::OtherProfile {
+        emit(Event::OtherProfile);
+    }
+    judge(state, compared)
+}

@@ -1,0 +1,367 @@
+//! Duplicates that wait for the answer (H20).
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use http::{Request, Response, StatusCode};
+use idempotency::layer::IdempotencyLayer;
+use idempotency::{ErrorKind, MemoryStore, Scope};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tower::ServiceExt;
+use tower::limit::ConcurrencyLimitLayer;
+
+use crate::support::fake::Fake;
+use crate::support::http::{Answered, Gate, Runs, layer, post, post_body, send, settle_down};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn over<S: idempotency::store::Store>(store: &S) -> IdempotencyLayer<S> {
+    IdempotencyLayer::new(store.clone(), Scope::shared()).wait_up_to(LONG).waiters(200, 1000)
+}
+
+fn start(app: &Router) -> JoinHandle<Answered> {
+    let app = app.clone();
+    tokio::spawn(async move { send(&app, post("k")).await })
+}
+
+/// Starts so many, one after the other, until each of them waits.
+async fn start_waiting(app: &Router, count: usize) -> Vec<JoinHandle<Answered>> {
+    let mut waiting = Vec::new();
+    for _ in 0..count {
+        waiting.push(start(app));
+        settle_down().await;
+    }
+    waiting
+}
+
+/// Nobody is left behind.
+async fn assert_empty<S: idempotency::store::Store>(layer: &IdempotencyLayer<S>) {
+    settle_down().await;
+    assert_eq!((layer.waiting(), layer.keys_in_flight(), layer.running()), (0, 0, 0));
+}
+
+/// The first run ends with this status, later ones with 201; each says its number.
+fn first_ends(gate: &Gate, runs: &Runs, status: StatusCode) -> Router {
+    let (gate, runs) = (gate.clone(), runs.clone());
+    Router::new().fallback(async move || {
+        let run = runs.next();
+        gate.pass().await;
+        if status == StatusCode::IM_A_TEAPOT && run == 1 {
+            panic!("the first run panics");
+        }
+        (if run == 1 { status } else { StatusCode::CREATED }, format!("run {run}"))
+    })
+}
+
+// H20: Commit and Refuse wake all with the record just settled; the store is not asked again.
+#[tokio::test(start_paused = true)]
+async fn all_who_wait_get_the_record_just_settled() {
+    for status in [StatusCode::CREATED, StatusCode::PAYMENT_REQUIRED] {
+        let (gate, runs, store) = (Gate::new(), Runs::default(), Fake::new());
+        let layer = over(&store);
+        let app = first_ends(&gate, &runs, status).layer(layer.clone());
+        let first = start(&app);
+        gate.entered().await;
+        let waiting = start_waiting(&app, 100).await;
+        assert_eq!(layer.waiting(), 100);
+        gate.open(1);
+        assert_eq!((first.await.unwrap().status, runs.count()), (status, 1));
+        for waiter in waiting {
+            let answer = waiter.await.unwrap();
+            assert_eq!((answer.status, answer.text(), answer.is_replay()), (status, "run 1", true));
+        }
+        assert_eq!(store.claims(), 1);
+        assert_empty(&layer).await;
+    }
+}
+
+// H20: Abandon and panic hand the baton to the one that has waited longest; the others get its answer.
+#[tokio::test(start_paused = true)]
+async fn when_the_owner_fails_the_longest_waiting_runs_for_all() {
+    for status in [StatusCode::SERVICE_UNAVAILABLE, StatusCode::IM_A_TEAPOT] {
+        let (gate, runs) = (Gate::new(), Runs::default());
+        let layer = over(&MemoryStore::new());
+        let app = first_ends(&gate, &runs, status).layer(layer.clone());
+        let first = start(&app);
+        gate.entered().await;
+        let mut waiting = start_waiting(&app, 100).await;
+        gate.open(1);
+        match first.await {
+            Ok(answer) => assert_eq!(answer.status, status),
+            Err(error) => assert!(error.is_panic() && status == StatusCode::IM_A_TEAPOT),
+        }
+        gate.entered().await;
+        assert!(waiting.iter().all(|waiter| !waiter.is_finished()));
+        gate.open(1);
+        let runner = waiting.remove(0).await.unwrap();
+        assert_eq!((runner.text(), runner.is_replay()), ("run 2", false));
+        for waiter in waiting {
+            let answer = waiter.await.unwrap();
+            assert_eq!((answer.text(), answer.is_replay()), ("run 2", true));
+        }
+        assert_eq!(runs.count(), 2);
+        assert_empty(&layer).await;
+    }
+}
+
+// H20, Q2: the owner's request is dropped, where that drops its handler.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_owner_hands_the_baton_on() {
+    let (gate, runs, store) = (Gate::new(), Runs::default(), Fake::new());
+    let layer = over(&store).cancel_on_disconnect();
+    let app = gate.app(&runs).layer(layer.clone());
+    let first = start(&app);
+    gate.entered().await;
+    let waiting = start_waiting(&app, 3).await;
+    first.abort();
+    gate.entered().await;
+    gate.open(1);
+    for waiter in waiting {
+        assert_eq!(waiter.await.unwrap().text(), "run 2");
+    }
+    assert_empty(&layer).await;
+}
+
+async fn poll_times<F: Future>(future: F, polls: usize) -> Option<F::Output> {
+    let mut future = pin!(future);
+    for _ in 0..polls {
+        let polled = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
+        if let Poll::Ready(output) = polled {
+            return Some(output);
+        }
+        settle_down().await;
+    }
+    None
+}
+
+// H20, Q2: a waiter that is cut at any poll, before and after it got the baton, leaves the others their turn.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_cut_at_any_poll_passes_its_turn_on() {
+    for polls in 0..40 {
+        for polls_with_baton in 0..6 {
+            let (gate, runs, store) = (Gate::new(), Runs::default(), Fake::new());
+            let layer = over(&store).cancel_on_disconnect();
+            let app = first_ends(&gate, &runs, StatusCode::SERVICE_UNAVAILABLE).layer(layer.clone());
+            let first = start(&app);
+            gate.entered().await;
+            let mut cut = Box::pin(app.clone().oneshot(post("k")));
+            assert!(poll_times(&mut cut, polls).await.is_none(), "it cannot be answered yet");
+            let others = start_waiting(&app, 3).await;
+            gate.open(1);
+            assert_eq!(first.await.unwrap().status, 503);
+            settle_down().await;
+            let whole = poll_times(&mut cut, polls_with_baton).await.is_some();
+            drop(cut);
+            gate.open(2);
+            for other in others {
+                let answer = tokio::time::timeout(LONG / 2, other).await.expect("nobody is left behind").unwrap();
+                assert_eq!(answer.status, 201, "{polls} {polls_with_baton}");
+            }
+            assert!(runs.count() <= 3, "{polls} {polls_with_baton} {whole}");
+            assert_empty(&layer).await;
+        }
+        if polls > 3 {
+            // Waiting makes no progress by being polled: the later rounds are all alike.
+            break;
+        }
+    }
+}
+
+// H20: caps for a key and in all; beyond them 409 at once (case C28).
+#[tokio::test(start_paused = true)]
+async fn more_than_may_wait_are_told_409_at_once() {
+    for (caps, allowed) in [((2, 100), 2), ((100, 3), 3), ((0, 100), 0)] {
+        let (gate, runs) = (Gate::new(), Runs::default());
+        let layer = layer().wait_up_to(LONG).waiters(caps.0, caps.1);
+        let app = gate.app(&runs).layer(layer.clone());
+        let first = start(&app);
+        gate.entered().await;
+        let waiting = start_waiting(&app, allowed).await;
+        let refused = send(&app, post("k")).await;
+        assert_eq!((refused.said().as_str(), refused.header("retry-after")), ("409 in-progress", Some("1")));
+        // A place that is given up is free for another one.
+        if let Some(waiter) = waiting.first() {
+            waiter.abort();
+            settle_down().await;
+            let late = start(&app);
+            settle_down().await;
+            assert!(!late.is_finished() && layer.waiting() == allowed);
+            gate.open(1);
+            assert!(late.await.unwrap().is_replay());
+        }
+        gate.open(1);
+        first.await.unwrap();
+        assert_empty(&layer).await;
+    }
+}
+
+// H20: no longer than it is told to.
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_with_409_after_its_time() {
+    let (gate, runs) = (Gate::new(), Runs::default());
+    let layer = layer().wait_up_to(Duration::from_secs(7));
+    let app = gate.app(&runs).layer(layer.clone());
+    let first = start(&app);
+    gate.entered().await;
+    let started = Instant::now();
+    let answer = send(&app, post("k")).await;
+    assert_eq!((answer.said().as_str(), answer.header("retry-after")), ("409 in-progress", Some("1")));
+    assert_eq!(started.elapsed().as_secs(), 7);
+    gate.open(1);
+    first.await.unwrap();
+    assert_empty(&layer).await;
+}
+
+// H21: a mismatch never waits.
+#[tokio::test(start_paused = true)]
+async fn a_mismatch_is_told_at_once() {
+    let (gate, runs) = (Gate::new(), Runs::default());
+    let layer = over(&MemoryStore::new());
+    let app = gate.app(&runs).layer(layer.clone());
+    let first = start(&app);
+    gate.entered().await;
+    let started = Instant::now();
+    assert_eq!(send(&app, post_body("k", "[1]")).await.said(), "422 key-reused");
+    assert!(started.elapsed().is_zero());
+    gate.open(1);
+    first.await.unwrap();
+    assert_empty(&layer).await;
+}
+
+// H20, H25: whoever waits holds no place of the inner service.
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_hold_no_place_in_the_inner_service() {
+    let (gate, runs) = (Gate::new(), Runs::default());
+    let layer = over(&MemoryStore::new());
+    let app = first_ends(&gate, &runs, StatusCode::SERVICE_UNAVAILABLE)
+        .layer(ConcurrencyLimitLayer::new(1))
+        .layer(layer.clone());
+    let first = start(&app);
+    gate.entered().await;
+    let waiting = start_waiting(&app, 5).await;
+    gate.open(2);
+    assert_eq!(first.await.unwrap().status, 503);
+    for waiter in waiting {
+        assert_eq!(waiter.await.unwrap().text(), "run 2");
+    }
+    assert_empty(&layer).await;
+}
+
+// H20: for a key that another process runs one request asks for all, every 0.1 to 1 s, and passes it on when it leaves.
+#[tokio::test(start_paused = true)]
+async fn one_asks_for_all_where_the_request_runs_in_another_process() {
+    let (gate, runs, store) = (Gate::new(), Runs::default(), Fake::new());
+    let there = gate.app(&runs).layer(over(&store));
+    let here = over(&store);
+    let app = gate.app(&runs).layer(here.clone());
+    let first = start(&there);
+    gate.entered().await;
+    let waiting = start_waiting(&app, 20).await;
+    let before = store.claims();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let asked = store.claims() - before;
+    assert!((10..=25).contains(&asked), "{asked} questions in 10 s");
+    // Another request's body is a mismatch at once, by the store's word.
+    let started = Instant::now();
+    assert_eq!(send(&app, post_body("k", "[1]")).await.said(), "422 key-reused");
+    assert!(started.elapsed().is_zero());
+    // The one that asks leaves.
+    waiting[0].abort();
+    settle_down().await;
+    gate.open(1);
+    assert_eq!(first.await.unwrap().text(), "run 1");
+    let ended = Instant::now();
+    for waiter in waiting.into_iter().skip(1) {
+        assert!(waiter.await.unwrap().is_replay());
+    }
+    assert!(ended.elapsed() <= Duration::from_secs(2), "{:?}", ended.elapsed());
+    assert_eq!(runs.count(), 1);
+    assert_empty(&here).await;
+}
+
+// H20: the other process fails, and one of those who wait here runs.
+#[tokio::test(start_paused = true)]
+async fn when_the_other_process_fails_one_runs_here() {
+    let (gate, runs, store) = (Gate::new(), Runs::default(), Fake::new());
+    let there = first_ends(&gate, &runs, StatusCode::SERVICE_UNAVAILABLE).layer(over(&store));
+    let here = over(&store);
+    let app = first_ends(&gate, &runs, StatusCode::SERVICE_UNAVAILABLE).layer(here.clone());
+    let first = start(&there);
+    gate.entered().await;
+    let waiting = start_waiting(&app, 20).await;
+    gate.open(2);
+    assert_eq!(first.await.unwrap().status, 503);
+    for waiter in waiting {
+        assert_eq!(waiter.await.unwrap().text(), "run 2");
+    }
+    assert_eq!(runs.count(), 2);
+    assert_empty(&here).await;
+}
+
+// H20, H23: a wait for another process ends with 409, in time; the next in the queue goes on asking.
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_another_process_ends_in_time() {
+    let store =
+        Fake::new().on_claim(|_| async { Some(Ok(idempotency::store::Verdict::InProgress { retry_after: None })) });
+    let layer = over(&store).wait_up_to(Duration::from_secs(5));
+    let app = Runs::default().app().layer(layer.clone());
+    let started = Instant::now();
+    let first = start(&app);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let second = start(&app);
+    assert_eq!(first.await.unwrap().said(), "409 in-progress");
+    assert!(started.elapsed() <= Duration::from_secs(5));
+    let before = store.claims();
+    assert_eq!(second.await.unwrap().said(), "409 in-progress");
+    assert!(store.claims() > before, "nobody asked after the first had gone");
+    assert!((6..=7).contains(&started.elapsed().as_secs()), "{:?}", started.elapsed());
+    assert_empty(&layer).await;
+}
+
+// H20, H23: an error of the one that asks is its own; the next one asks.
+#[tokio::test(start_paused = true)]
+async fn an_error_of_the_one_that_asks_is_not_shared() {
+    let (gate, runs) = (Gate::new(), Runs::default());
+    let store = Fake::new().on_claim(|call| async move { (call == 2).then(|| Err(ErrorKind::Unavailable.into())) });
+    let layer = over(&store);
+    let app = first_ends(&gate, &runs, StatusCode::SERVICE_UNAVAILABLE).layer(layer.clone());
+    let first = start(&app);
+    gate.entered().await;
+    let waiting = start_waiting(&app, 3).await;
+    gate.open(2);
+    assert_eq!(first.await.unwrap().status, 503);
+    let mut said = Vec::new();
+    for waiter in waiting {
+        said.push(waiter.await.unwrap().status.as_u16());
+    }
+    assert_eq!(said, [503, 201, 201]);
+    assert_eq!(runs.count(), 2);
+    assert_empty(&layer).await;
+}
+
+// H40: those who wait are told what a retry would be told.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_not_kept_is_410_for_those_who_wait() {
+    let gate = Gate::new();
+    let layer = over(&MemoryStore::new()).answer_limit(3);
+    let held = gate.clone();
+    let app = Router::new().fallback(async move |_: Request<Body>| {
+        held.pass().await;
+        Response::new(Body::from("too long"))
+    });
+    let app = app.layer(layer.clone());
+    let first = start(&app);
+    gate.entered().await;
+    let waiting = start_waiting(&app, 2).await;
+    gate.open(1);
+    assert_eq!(first.await.unwrap().text(), "too long");
+    for waiter in waiting {
+        assert_eq!(waiter.await.unwrap().said(), "410 answer-not-kept");
+    }
+    assert_empty(&layer).await;
+}
