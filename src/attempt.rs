@@ -70,6 +70,10 @@ impl Attempt {
     /// An id for one step of the operation: equal for all its attempts, after a crash too, and different for every
     /// other operation and step. Use it as the idempotency key of a call to somebody else. It does not reveal the
     /// caller's key.
+    ///
+    /// It is made of scope, key and fingerprint. So it changes where the layer's fingerprint options change between two
+    /// attempts, and it comes again where a key is used again for the same request after its retention has ended: it is
+    /// no primary key for rows that are kept longer.
     #[must_use]
     pub fn derive(&self, step: &str) -> Uuid {
         let mut hash = Sha256::new();

@@ -95,7 +95,9 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Error").field("kind", &self.kind).field("source", &self.source).finish()
+        // The source's message only: its Debug may show rows of the database (H9).
+        let source = self.source.as_ref().map(ToString::to_string);
+        f.debug_struct("Error").field("kind", &self.kind).field("source", &source).finish()
     }
 }
 

@@ -45,6 +45,8 @@ mod axum_impls {
     use crate::attempt::Attempt;
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     use crate::db::{Dialect, Tx, TxError};
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    use crate::error::ErrorKind;
     use crate::policy::{Keyless, Outcome, Retention};
     use crate::problem::{Problem, ProblemKind, RetryLater};
 
@@ -76,6 +78,7 @@ mod axum_impls {
         fn into_response(self) -> Response {
             match &self {
                 Self::Begin(error) if error.is_retryable() => RetryLater.into_response(),
+                Self::Begin(error) if error.kind() == ErrorKind::LeaseLost => problem(ProblemKind::LeaseLost),
                 _ => problem(ProblemKind::NoTransaction),
             }
         }

@@ -83,7 +83,7 @@ problems! {
         "This operation was answered before, and the answer was not kept. Read the result where the operation stored it.";
     /// The store cannot be asked.
     StoreUnavailable, "store-unavailable", SERVICE_UNAVAILABLE, true, "Temporarily unavailable",
-        "Nothing was done. Send the same request again after Retry-After.";
+        "This request was not processed. Send it again, with the same key, after Retry-After.";
     /// The connection to the store was lost at the worst moment.
     NotRecorded, "not-recorded", SERVICE_UNAVAILABLE, true, "Outcome not known yet",
         "The operation may or may not have been done. Send the same request with the same key: it learns the truth.";

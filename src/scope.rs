@@ -112,9 +112,10 @@ impl fmt::Debug for ScopeId {
     }
 }
 
-/// `text` itself, or its digest where it is too long for an index or looks like a digest.
+/// `text` itself, or its digest where it is too long for an index, looks like a digest, or holds a NUL.
 pub(crate) fn bounded(text: &str) -> Arc<str> {
-    if text.len() <= LONGEST_VERBATIM && !text.starts_with(DIGEST_TAG) {
+    // Not every database has a NUL in its texts.
+    if text.len() <= LONGEST_VERBATIM && !text.starts_with(DIGEST_TAG) && !text.contains('\0') {
         return Arc::from(text);
     }
     let mut stored = String::with_capacity(DIGEST_TAG.len() + 64);

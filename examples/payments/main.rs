@@ -42,7 +42,9 @@ async fn main() -> Result<(), Failure> {
         let store = SqliteStore::open(file.strip_prefix("//").unwrap_or(file)).await?;
         store.migrate().await?;
         let pool = store.pool().clone();
-        serve(&listen, pool, store).await
+        serve(&listen, pool, store.clone()).await?;
+        store.close().await;
+        Ok(())
     } else if url.starts_with("postgres:") || url.starts_with("postgresql:") {
         let size = std::env::var("DATABASE_POOL").unwrap_or_else(|_| "10".to_owned()).parse()?;
         let pool = PgPoolOptions::new().max_connections(size).connect(&url).await?;
@@ -69,7 +71,8 @@ where
     served.await?;
     // Requests whose clients have left are still finished and answered to their retries.
     let left = layer.drain_within(GRACE).await;
-    pool.close().await;
+    // A connection that has stopped answering must not keep the process.
+    let _ = tokio::time::timeout(GRACE, pool.close()).await;
     if left > 0 {
         tracing::warn!(left, "stopped with requests still running; they are rolled back");
     }

@@ -46,6 +46,12 @@ pub enum Card {
 impl Order {
     /// Reads a body: `Err` is what is wrong, and whether it is the JSON (400) or a value (422).
     pub fn parse(body: &[u8]) -> Result<(Self, Card), Wrong> {
+        // An array would do for serde as well.
+        if body.trim_ascii_start().first() != Some(&b'{')
+            && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok()
+        {
+            return Err(Wrong::Value("the body must be a JSON object".to_owned()));
+        }
         let order: Self = serde_json::from_slice(body).map_err(|error| match error.classify() {
             serde_json::error::Category::Data => Wrong::Value(error.to_string()),
             _ => Wrong::Json(error.to_string()),

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
 use idempotency::store::Store;
-use idempotency::{Attempt, IdempotencyLayer, Tx};
+use idempotency::{IdempotencyLayer, Tx};
 use sqlx::Pool;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -26,9 +26,9 @@ pub struct Principal(pub String);
 /// The whole service.
 pub fn router<DB: Database, S: Store>(pool: Pool<DB>, layer: IdempotencyLayer<S>) -> Router {
     let payments = get(|p, s: State<Pool<DB>>| list(p, s, Kind::Payment))
-        .post(|p, a, tx: Tx<DB>, body| create(p, a, tx, body, Kind::Payment));
+        .post(|p, tx: Tx<DB>, body| create(p, tx, body, Kind::Payment));
     let transfers = get(|p, s: State<Pool<DB>>| list(p, s, Kind::Transfer))
-        .post(|p, a, tx: Tx<DB>, body| create(p, a, tx, body, Kind::Transfer));
+        .post(|p, tx: Tx<DB>, body| create(p, tx, body, Kind::Transfer));
     let guarded = Router::new()
         .route("/payments", payments)
         .route("/transfers", transfers)
@@ -68,7 +68,6 @@ async fn authenticate(mut request: Request, next: Next) -> Response {
 
 async fn create<DB: Database>(
     Extension(Principal(owner)): Extension<Principal>,
-    attempt: Attempt,
     mut tx: Tx<DB>,
     body: Bytes,
     kind: Kind,
@@ -80,8 +79,7 @@ async fn create<DB: Database>(
     };
     let Order { amount, currency, card: card_text, reference } = order;
     let payment = Payment {
-        // The same for every attempt at this payment.
-        id: attempt.derive("payment").to_string(),
+        id: uuid::Uuid::new_v4().to_string(),
         amount,
         currency,
         card: card_text,
@@ -154,6 +152,15 @@ async fn list<DB: Database>(
     }
 }
 
+/// Whether a list of entity tags names this one, by the weak comparison of If-None-Match (RFC 9110 section 13.1.2).
+fn names(list: &[u8], etag: &str) -> bool {
+    list.trim_ascii() == b"*"
+        || list.split(|byte| *byte == b',').any(|tag| {
+            let tag = tag.trim_ascii();
+            tag.strip_prefix(b"W/").unwrap_or(tag) == etag.as_bytes()
+        })
+}
+
 async fn find<DB: Database>(
     Extension(Principal(owner)): Extension<Principal>,
     State(pool): State<Pool<DB>>,
@@ -165,7 +172,7 @@ async fn find<DB: Database>(
         // A payment never changes: its id is its version.
         Ok(Some(payment)) => {
             let etag = format!("\"{}\"", payment.id);
-            let known = headers.get_all(IF_NONE_MATCH).iter().any(|value| value.as_bytes() == etag.as_bytes());
+            let known = headers.get_all(IF_NONE_MATCH).iter().any(|value| names(value.as_bytes(), &etag));
             let body = if known { StatusCode::NOT_MODIFIED.into_response() } else { Json(payment).into_response() };
             ([(ETAG, etag)], body).into_response()
         }

@@ -13,6 +13,8 @@ pub enum Fault {
     Aborted,
     /// The server ended the session, or does not accept one now.
     Lost,
+    /// The server has no room or no time now; the connection stands.
+    Busy,
     /// The server understood and refused.
     Refused,
     /// The table is missing or cannot be written.
@@ -39,7 +41,7 @@ pub(crate) fn before_commit<DB: Dialect>(error: sqlx::Error) -> Error {
     let kind = match fault::<DB>(&error) {
         Fault::Conflict => ErrorKind::Conflict,
         Fault::Aborted => ErrorKind::TransactionAborted,
-        Fault::Lost => ErrorKind::Unavailable,
+        Fault::Lost | Fault::Busy => ErrorKind::Unavailable,
         Fault::Refused => ErrorKind::CommitRefused,
         Fault::Setup => ErrorKind::Setup,
     };
@@ -52,7 +54,7 @@ pub(crate) fn in_claim<DB: Dialect>(error: sqlx::Error) -> Error {
     let kind = match fault::<DB>(&error) {
         Fault::Conflict => ErrorKind::Conflict,
         Fault::Setup => ErrorKind::Setup,
-        Fault::Aborted | Fault::Lost | Fault::Refused => ErrorKind::Unavailable,
+        Fault::Aborted | Fault::Lost | Fault::Busy | Fault::Refused => ErrorKind::Unavailable,
     };
     Error::with_source(kind, error)
 }

@@ -27,7 +27,7 @@ enum Source {
 }
 
 /// A key, and the field it came in if it came in one.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct FoundKey {
     pub(crate) key: Key,
     /// As received, to be echoed (H39).

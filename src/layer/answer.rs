@@ -131,7 +131,7 @@ impl<R: Body> HandledAnswer<R> {
         claim: C,
         place: Option<&Place>,
     ) -> Run<R, E> {
-        let is_lease = claim.fence().is_some();
+        let is_lease = claim.lease().is_some() || claim.fence().is_some();
         let decision = self.outcome.decision();
         let conflicted = decision == Decision::Abandon && self.parts.extensions.get::<Conflicted>().is_some();
         let settlement = match decision {

@@ -143,8 +143,9 @@ impl<S: Store> IdempotencyLayer<S> {
         self.with(|config| config.caps = Caps { per_key, in_all })
     }
 
-    /// Runs guarded requests *without protection* while the store cannot be reached, instead of 503. Each such run is
-    /// counted and logged; a retry of it runs again. The handler gets an [`Attempt`](crate::Attempt) and, if the
+    /// Runs guarded requests *without protection* while the store cannot be reached, instead of 503; also where it does
+    /// not answer in time because it has too much to do, which cannot be told apart. Each such run is counted and
+    /// logged; a retry of it runs again. The handler gets an [`Attempt`](crate::Attempt) and, if the
     /// database can be reached after all, a plain transaction as for a request without a key.
     #[must_use]
     pub fn run_unprotected_without_store(self) -> Self {

@@ -29,7 +29,7 @@ mod tx {
     use sqlx::{Pool, Transaction};
 
     use crate::db::begin::begin;
-    use crate::db::slot::{Closed, Slot};
+    use crate::db::slot::{Closed, Slot, discard};
     use crate::db::tx::TxSource;
     use crate::db::{Dialect, Tx, TxError};
 
@@ -78,7 +78,11 @@ mod tx {
         pub fn into_transaction(self) -> Option<Transaction<'static, DB>> {
             match self.0.close() {
                 Closed::Intact(transaction) => Some(transaction),
-                Closed::Unbegun | Closed::Ended(_) | Closed::Held => None,
+                Closed::Ended(transaction) => {
+                    discard(transaction);
+                    None
+                }
+                Closed::Unbegun | Closed::Held => None,
             }
         }
     }

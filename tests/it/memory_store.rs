@@ -97,3 +97,20 @@ async fn a_slow_operations_answer_is_kept_for_a_minute_at_least() {
 fn a_lease_of_zero_is_refused() {
     assert_eq!(MemoryStore::new().lease(Duration::ZERO).unwrap_err().kind(), ErrorKind::Setup);
 }
+
+// S26, H24: a purge of any size gets through, however many keys were abandoned or renewed before.
+#[tokio::test]
+async fn abandoned_keys_leave_nothing_for_a_purge_to_stumble_over() {
+    let MemoryHarness { store, clock } = MemoryHarness::new();
+    for _ in 0..1000 {
+        let Verdict::Claimed(claim) = store.claim(&request("abandoned", 1)).await.unwrap() else { panic!() };
+        claim.settle(Settlement::Abandon).await.unwrap();
+    }
+    for number in 0..5 {
+        completed(&store, &request(&format!("key {number}"), 1), answer("done")).await;
+    }
+    clock.advance(RETENTION);
+    assert_eq!(store.purge(3).await.unwrap(), 3);
+    assert_eq!(store.purge(3).await.unwrap(), 2);
+    assert!(store.is_empty());
+}

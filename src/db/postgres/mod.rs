@@ -34,6 +34,8 @@ impl Dialect for Postgres {
             "25P02" => Fault::Aborted,
             // Too many connections, shutting down, starting up, terminated by an administrator or by a timeout.
             "53300" | "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "25P04" => Fault::Lost,
+            // Disk full, out of memory, a limit of the configuration, a statement's time-out.
+            "53000" | "53100" | "53200" | "53400" | "57014" => Fault::Busy,
             // Read-only: a replica, or a fail-over under way. Undefined table, column or schema; no privilege.
             "25006" | "42P01" | "42703" | "3F000" | "42501" => Fault::Setup,
             code if code.starts_with("08") => Fault::Lost,

@@ -1,7 +1,6 @@
 //! The records of a memory store, and every step that changes one.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,8 +25,8 @@ pub(super) struct Table {
 #[derive(Default)]
 struct Rows {
     by_key: HashMap<Digest, Row>,
-    /// When to look at which row again; entries of rows that have changed since are skipped.
-    expiry: BinaryHeap<Reverse<(Duration, Digest)>>,
+    /// When to look at which row again: one entry a row.
+    due: BTreeSet<(Duration, Digest)>,
     /// The last fence of any key: one counter for all keys grows over release and expiry, too.
     last_fence: u64,
 }
@@ -36,6 +35,8 @@ struct Row {
     fingerprint: Fingerprint,
     accepted: Duration,
     retention: Duration,
+    /// Its entry in `Rows::due`.
+    due: Duration,
     phase: Phase,
 }
 
@@ -104,9 +105,9 @@ impl Table {
         rows.last_fence += 1;
         let lease_ends = now.saturating_add(lease);
         let retention = request.retention();
-        rows.expiry.push(Reverse((lease_ends.max(accepted.saturating_add(retention)), digest)));
+        let due = lease_ends.max(accepted.saturating_add(retention));
         let phase = Phase::Running { owner: request.token(), lease_ends, attempt };
-        rows.by_key.insert(digest, Row { fingerprint: *request.fingerprint(), accepted, retention, phase });
+        rows.put(digest, Row { fingerprint: *request.fingerprint(), accepted, retention, due, phase });
         Ok(Verdict::Claimed(Owner { digest, token: request.token(), fence: rows.last_fence, attempt }))
     }
 
@@ -127,17 +128,13 @@ impl Table {
         if rows.owned(owner).is_none() {
             return Err(ErrorKind::LeaseLost.into());
         }
+        let Some(row) = rows.take(&owner.digest) else { return Ok(()) };
         match settlement {
             Settlement::Commit(Kept { answer, retention }) | Settlement::Refuse(Kept { answer, retention }) => {
-                if let Some(row) = rows.by_key.get_mut(&owner.digest) {
-                    let expires = row.accepted.saturating_add(retention).max(now + LEAST_KEPT);
-                    row.phase = Phase::Completed { answer, expires };
-                    rows.expiry.push(Reverse((expires, owner.digest)));
-                }
+                let expires = row.accepted.saturating_add(retention).max(now + LEAST_KEPT);
+                rows.put(owner.digest, Row { due: expires, phase: Phase::Completed { answer, expires }, ..row });
             }
-            Settlement::Abandon => {
-                rows.by_key.remove(&owner.digest);
-            }
+            Settlement::Abandon => {}
         }
         Ok(())
     }
@@ -159,23 +156,30 @@ impl Rows {
         matches!(phase, Phase::Running { owner: token, .. } if *token == owner.token).then_some(phase)
     }
 
-    /// Forgets what has expired, running leases never before their end.
+    fn put(&mut self, digest: Digest, row: Row) {
+        self.take(&digest);
+        self.due.insert((row.due, digest));
+        self.by_key.insert(digest, row);
+    }
+
+    fn take(&mut self, digest: &Digest) -> Option<Row> {
+        let row = self.by_key.remove(digest)?;
+        self.due.remove(&(row.due, *digest));
+        Some(row)
+    }
+
+    /// Forgets at most `limit` rows that have expired, running leases never before their end.
     fn sweep(&mut self, now: Duration, limit: u32) -> u64 {
         let mut swept = 0;
-        for _ in 0..limit {
-            match self.expiry.peek() {
-                Some(Reverse((due, _))) if *due <= now => {}
-                _ => break,
-            }
-            let Some(Reverse((_, digest))) = self.expiry.pop() else { break };
-            let Some(row) = self.by_key.get(&digest) else { continue };
-            if !row.is_live(now) {
-                self.by_key.remove(&digest);
+        while swept < u64::from(limit) {
+            let Some((_, digest)) = self.due.first().copied().filter(|(due, _)| *due <= now) else { break };
+            let Some(mut row) = self.take(&digest) else { break };
+            if row.is_live(now) {
+                // Renewed since, or settled with another retention.
+                row.due = row.ends().max(now + Duration::from_millis(1));
+                self.put(digest, row);
+            } else {
                 swept += 1;
-            } else if let Phase::Running { lease_ends, .. } = &row.phase {
-                // Renewed since; settled rows have an entry of their own.
-                let due = (*lease_ends).max(row.accepted.saturating_add(row.retention));
-                self.expiry.push(Reverse((due.max(now + Duration::from_millis(1)), digest)));
             }
         }
         swept
@@ -185,11 +189,13 @@ impl Rows {
 impl Row {
     /// An expired record counts as absent for everyone at once (H24); a held lease never expires.
     fn is_live(&self, now: Duration) -> bool {
+        self.ends() > now
+    }
+
+    fn ends(&self) -> Duration {
         match &self.phase {
-            Phase::Running { lease_ends, .. } => {
-                *lease_ends > now || self.accepted.saturating_add(self.retention) > now
-            }
-            Phase::Completed { expires, .. } => *expires > now,
+            Phase::Running { lease_ends, .. } => (*lease_ends).max(self.accepted.saturating_add(self.retention)),
+            Phase::Completed { expires, .. } => *expires,
         }
     }
 

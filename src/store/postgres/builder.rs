@@ -37,6 +37,7 @@ pub struct PostgresStoreBuilder {
     isolation: Isolation,
     idle_timeout: Option<Duration>,
     keepalive: (Duration, Duration),
+    settle_timeout: Duration,
 }
 
 impl PostgresStoreBuilder {
@@ -47,6 +48,7 @@ impl PostgresStoreBuilder {
             isolation: Isolation::default(),
             idle_timeout: Some(Duration::from_secs(300)),
             keepalive: (Duration::from_secs(30), Duration::from_secs(10)),
+            settle_timeout: Duration::from_secs(10),
         }
     }
 
@@ -73,6 +75,15 @@ impl PostgresStoreBuilder {
     /// the bound on a key whose host died without a word.
     pub fn keepalive(mut self, idle: Duration, interval: Duration) -> Self {
         self.keepalive = (idle, interval);
+        self
+    }
+
+    /// How long each step of a settlement may take (10 s): a server that has stopped answering must not hold up clients
+    /// and shutdown. A COMMIT that takes longer counts as lost, and its record is looked for (503 `not-recorded` if it
+    /// is not found); before the COMMIT nothing was kept (503 `store-unavailable`). The stalled connection takes a place of
+    /// its pool until the operating system gives it up.
+    pub fn settle_timeout(mut self, limit: Duration) -> Self {
+        self.settle_timeout = limit;
         self
     }
 
@@ -121,6 +132,7 @@ impl PostgresStoreBuilder {
                     keepalive_idle: self.keepalive.0,
                     keepalive_interval: self.keepalive.1,
                 },
+                settle_timeout: self.settle_timeout,
             }),
         })
     }

@@ -19,8 +19,6 @@ use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit_error};
 use crate::store::{Claim, ClaimRequest, Kept, RollbackOnDrop, Settled, Settlement, Store, Verdict};
 
-/// When a COMMIT that has not been answered counts as lost.
-const COMMIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// When to look for a record whose COMMIT was not answered (H33).
 const LOOKS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(800)];
 
@@ -41,21 +39,25 @@ impl PostgresClaim {
 
     async fn commit(&self, mut transaction: Tx, kept: &Kept) -> Result<Settled, Error> {
         let answer = kept.answer.encode();
-        let settled = self
-            .store
-            .statements
-            .settle(&mut transaction, self.request.lookup(), &self.row.ctid, kept.retention, &answer)
-            .await;
-        match settled {
-            Ok(true) => {}
-            Ok(false) => return Err(self.ended(transaction).await),
-            Err(error) => {
+        let settled = self.store.statements.settle(
+            &mut transaction,
+            self.request.lookup(),
+            &self.row.ctid,
+            kept.retention,
+            &answer,
+        );
+        match timeout(self.store.settle_timeout, settled).await {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => return Err(self.ended(transaction).await),
+            // Nothing was committed: dropped with its connection, the server rolls it back.
+            Err(elapsed) => return Err(Error::with_source(ErrorKind::Unavailable, elapsed)),
+            Ok(Err(error)) => {
                 // A transaction that will not settle is of no use; the answer is the error, not the rollback's.
                 let _ = roll_back(transaction).await;
                 return Err(before_commit::<Postgres>(error));
             }
         }
-        let lost = match timeout(COMMIT_TIMEOUT, commit(transaction)).await {
+        let lost = match timeout(self.store.settle_timeout, commit(transaction)).await {
             Ok(Ok(())) => return Ok(Settled::Recorded),
             Ok(Err(error)) if fault::<Postgres>(&error) == Fault::Lost => Some(error),
             Ok(Err(error)) => return Err(before_commit::<Postgres>(error)),
@@ -84,8 +86,13 @@ impl PostgresClaim {
         self.store.statements.find_own(&mut transaction, self.request.lookup(), self.request.token()).await
     }
 
-    /// Undoes what the handler wrote, and makes sure that it was the claim's transaction which held it.
-    async fn undo(&self, mut transaction: Tx) -> Result<(), Error> {
+    /// Undoes what the handler wrote, and makes sure that it was the claim's transaction which held it. On a connection
+    /// that does not answer in time the server undoes it, when it finds out.
+    async fn undo(&self, transaction: Tx) -> Result<(), Error> {
+        timeout(self.store.settle_timeout, self.undo_whole(transaction)).await.unwrap_or(Ok(()))
+    }
+
+    async fn undo_whole(&self, mut transaction: Tx) -> Result<(), Error> {
         match self.store.statements.current_xid(&mut transaction).await {
             Ok(current) if current.as_deref() != Some(self.row.xid.as_str()) => {
                 return Err(self.ended(transaction).await);
@@ -102,11 +109,11 @@ impl PostgresClaim {
     /// so that there are never two different final answers.
     async fn refuse(&self, kept: &Kept) -> Result<Settled, Error> {
         let answer = kept.answer.encode();
-        if self.store_finished(COMPLETED, kept.retention, Some(&answer)).await? {
+        if self.in_time(self.store_finished(COMPLETED, kept.retention, Some(&answer))).await? {
             return Ok(Settled::Recorded);
         }
         let store = PostgresStore { shared: Arc::clone(&self.store) };
-        match store.claim(&self.request.again()).await?.without_claim() {
+        match self.in_time(store.claim(&self.request.again())).await?.without_claim() {
             Ok(verdict) => Ok(Settled::Superseded(verdict)),
             // The rival has gone without a word: the key is ours once more, its transaction empty.
             Err(claim) => match claim.slot.close() {
@@ -114,6 +121,12 @@ impl PostgresClaim {
                 _ => Ok(Settled::Superseded(Verdict::InProgress { retry_after: None })),
             },
         }
+    }
+
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        timeout(self.store.settle_timeout, work)
+            .await
+            .unwrap_or_else(|elapsed| Err(Error::with_source(ErrorKind::Unavailable, elapsed)))
     }
 
     async fn store_finished(&self, state: i16, retention: Duration, answer: Option<&[u8]>) -> Result<bool, Error> {
@@ -139,8 +152,8 @@ impl PostgresClaim {
 
     /// The claim's transaction was ended by the handler, or by sqlx: the key is closed until a person looks (H29).
     async fn ended(&self, transaction: Tx) -> Error {
-        let _ = roll_back(transaction).await;
-        let error = match self.store_finished(ORPHANED, self.request.retention(), None).await {
+        let _ = timeout(self.store.settle_timeout, roll_back(transaction)).await;
+        let error = match self.in_time(self.store_finished(ORPHANED, self.request.retention(), None)).await {
             Ok(_) => Error::new(ErrorKind::TransactionEnded),
             Err(error) => Error::with_source(ErrorKind::TransactionEnded, error),
         };

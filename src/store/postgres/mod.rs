@@ -6,6 +6,7 @@ mod unkeyed;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::{PgPool, Postgres};
 
@@ -48,6 +49,7 @@ struct Shared {
     begin_unkeyed: &'static str,
     strict: bool,
     bounds: Bounds,
+    settle_timeout: Duration,
 }
 
 impl PostgresStore {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::Extensions;
 use sqlx::Sqlite;
-use tokio::time::{Duration, Instant};
+use tokio::time::{Duration, Instant, timeout};
 
 use super::SqliteStore;
 use super::entry::Entry;
@@ -21,6 +21,9 @@ use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit_error};
 use crate::store::{Claim, Kept, RollbackOnDrop, Settled, Settlement, Store, Verdict};
 
+/// How long an abandoned claim that has written nothing waits for its turn, so that an immediate retry finds the key
+/// free.
+const TAKE_BACK: Duration = Duration::from_millis(100);
 /// How long a record whose COMMIT failed is looked for.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -70,6 +73,14 @@ async fn settle(lending: &Arc<Lending>, closed: Closed<Sqlite>, settlement: Sett
     let mut writing = match closed {
         // The transaction is rolled back when it comes back, and the row is taken back after that.
         Closed::Held => return Err(ErrorKind::HeldTransaction.into()),
+        Closed::Unbegun if matches!(settlement, Settlement::Abandon) => {
+            // There is nothing to undo but the announcement. Its turn is awaited for a moment only: no answer hangs on
+            // it, and the row is taken back in the background otherwise.
+            if let Ok(Ok(turn)) = timeout(TAKE_BACK, lending.shared.turn()).await {
+                let _ = entry.discharge(&turn).await;
+            }
+            return Ok(Settled::Recorded);
+        }
         Closed::Unbegun => {
             let turn = lending.shared.turn().await?;
             return conclude(entry, turn, settlement).await;

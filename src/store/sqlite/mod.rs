@@ -100,6 +100,12 @@ impl SqliteStore {
         &self.shared.pool
     }
 
+    /// Closes the store's own connections, and the pool: the last process that does so leaves no `-wal` file behind.
+    /// Call it when no request is running any more.
+    pub async fn close(&self) {
+        self.shared.close().await;
+    }
+
     /// Creates the tables, or brings them to the newest version. Any number of processes may call it at once.
     ///
     /// # Errors

@@ -48,6 +48,12 @@ impl Shared {
         Self { pool, desk, books, own_wait, queue, owner, known: Mutex::default(), runtime }
     }
 
+    pub(super) async fn close(&self) {
+        self.desk.close().await;
+        self.books.close().await;
+        self.pool.close().await;
+    }
+
     pub(super) async fn turn(&self) -> Result<Turn, Error> {
         self.queue.turn().await
     }

@@ -23,7 +23,23 @@ pub async fn keys_compare_byte_for_byte<H: Harness>(harness: &H) {
 
 /// Case, blanks, composed and decomposed characters, and what a pattern or a quote could mean.
 pub async fn scopes_compare_byte_for_byte<H: Harness>(harness: &H) {
-    let scopes = ["user", "User", "user ", "\u{e9}", "e\u{301}", "ﬁ", "fi", "\u{1F600}", "%", "_", "'", "\\", "a\nb"];
+    let scopes = [
+        "user",
+        "User",
+        "user ",
+        "\u{e9}",
+        "e\u{301}",
+        "ﬁ",
+        "fi",
+        "\u{1F600}",
+        "%",
+        "_",
+        "'",
+        "\\",
+        "a\nb",
+        "a\0b",
+        "a\0",
+    ];
     are_independent(harness, &scopes.map(|scope| lookup(scope, "key", "e"))).await;
 }
 

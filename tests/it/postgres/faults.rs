@@ -250,3 +250,45 @@ async fn a_server_that_is_down_is_503_and_the_handler_never_runs() {
     proxy.judge(|_| Then::Forward);
     assert_eq!(send(&app, Some("down"), "{}").await.status, 201);
 }
+
+// H23, H33: a server that stops answering in the middle holds up neither the client nor anybody else's key.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_stalls_at_any_message_is_given_up_in_time() {
+    // sqlx keeps a place of the pool for each stalled connection until the operating system gives it up.
+    let (proxy, proxied, direct) = through_proxy(80).await;
+    let store = PostgresStore::builder(proxied).settle_timeout(Duration::from_millis(300)).build().await.unwrap();
+    for status in [StatusCode::CREATED, StatusCode::CONFLICT, StatusCode::BAD_REQUEST] {
+        let layer = IdempotencyLayer::new(store.clone(), Scope::shared()).claim_timeout(Duration::from_millis(300));
+        let app = layered(layer, move |mut tx| async move {
+            let written = tokio::time::timeout(Duration::from_millis(300), write_effect(&mut tx, "one")).await;
+            if matches!(written, Ok(Ok(()))) { status } else { StatusCode::SERVICE_UNAVAILABLE }
+        });
+        for at in 0..20 {
+            let mut left = at;
+            let stalled = Arc::new(AtomicU32::new(0));
+            let told = Arc::clone(&stalled);
+            proxy.judge(move |_| {
+                left -= 1;
+                if left == -1 {
+                    told.store(1, Ordering::SeqCst);
+                    return Then::Stall;
+                }
+                Then::Forward
+            });
+            let started = Instant::now();
+            let got = send(&app, Some(&format!("stall {status} {at}")), "{}").await;
+            assert!(started.elapsed() < Duration::from_secs(5), "{status} {at}: {:?}", started.elapsed());
+            assert!(got.status == status || got.status == 503, "{status} {at}: {got:?}");
+            if stalled.load(Ordering::SeqCst) == 0 {
+                break;
+            }
+        }
+        proxy.judge(|_| Then::Forward);
+    }
+    let other = effects(store, |tx| async move {
+        drop(tx);
+        StatusCode::CREATED
+    });
+    assert_eq!(send(&other, Some("another key"), "{}").await.status, 201);
+    drop(direct);
+}

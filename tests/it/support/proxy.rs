@@ -15,6 +15,8 @@ pub enum Then {
     CutBefore,
     /// Let the message through, then close the client's side before the answer comes back.
     CutAfter,
+    /// Keep both sides open and pass nothing on any more, in either direction.
+    Stall,
 }
 
 /// One message of the frontend protocol: its type byte (0 for the startup message) and its payload.
@@ -70,16 +72,21 @@ impl Proxy {
 async fn serve(client: TcpStream, server: TcpStream, judge: Arc<Mutex<Box<Judge>>>) {
     let (client_read, mut client_write) = client.into_split();
     let (mut server_read, server_write) = server.into_split();
-    let (cut, was_cut) = tokio::sync::oneshot::channel::<()>();
+    let (cut, was_cut) = tokio::sync::oneshot::channel();
     let back = tokio::spawn(async move {
         tokio::select! {
             biased;
-            _ = was_cut => {}
+            stalled = was_cut => if stalled == Ok(true) {
+                // Keeps the server's side open, and the client's too: what is written there is never read.
+                std::future::pending::<()>().await;
+            },
             _ = tokio::io::copy(&mut server_read, &mut client_write) => {}
         }
         // Dropping both halves of both sides closes the connections.
     });
     forward(client_read, server_write, judge, cut).await;
+    // After a stall `back` never ends by itself.
+    back.abort();
     let _ = back.await;
 }
 
@@ -87,7 +94,7 @@ async fn forward(
     mut client: OwnedReadHalf,
     mut server: OwnedWriteHalf,
     judge: Arc<Mutex<Box<Judge>>>,
-    cut: tokio::sync::oneshot::Sender<()>,
+    cut: tokio::sync::oneshot::Sender<bool>,
 ) {
     let mut is_started = false;
     loop {
@@ -107,9 +114,15 @@ async fn forward(
         if then == Then::CutBefore {
             break;
         }
+        if then == Then::Stall {
+            let _ = cut.send(true);
+            // Until the client gives the connection up.
+            let _ = tokio::io::copy(&mut client, &mut tokio::io::sink()).await;
+            return;
+        }
         if then == Then::CutAfter {
             // Nothing of the server's answer may pass: stop reading it first.
-            let _ = cut.send(());
+            let _ = cut.send(false);
             let _ = server.write_all(&kind).await;
             let _ = server.write_all(&length).await;
             let _ = server.write_all(&payload).await;
@@ -129,5 +142,5 @@ async fn forward(
         // An SSL request is answered before the startup message proper follows, again without a type.
         is_started = is_started || u32::from_be_bytes(length) != 8;
     }
-    let _ = cut.send(());
+    let _ = cut.send(false);
 }

@@ -47,7 +47,8 @@ impl Service {
     /// SIGTERM; the exit code.
     pub fn terminate(mut self) -> Option<i32> {
         let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        // The shell's own: a bare machine has no program of that name.
+        assert!(Command::new("sh").args(["-c", &format!("kill -TERM {pid}")]).status().unwrap().success());
         let status = self.child.wait().unwrap();
         status.code()
     }
