@@ -66,7 +66,7 @@ impl Payments {
 
 /// Nothing is kept, and the client may send the call again.
 fn failed(error: &sqlx::Error) -> Status {
-    if idempotency::is_retryable(error) {
+    if idempotency::is_retryable::<Sqlite>(error) {
         Status::unavailable("Send the same call again.")
     } else {
         Status::internal("The payment could not be stored.")
