@@ -60,4 +60,16 @@ mod tests {
             assert!(PROTOCOL.contains(shown), "{shown}");
         }
     }
+
+    // H36
+    #[test]
+    fn the_protocol_guide_lists_every_problem_under_its_grpc_code() {
+        let grpc = PROTOCOL.split("## gRPC").nth(1).unwrap_or_default();
+        for kind in ProblemKind::ALL {
+            let named = format!("`{}`", kind.slug());
+            let row = grpc.lines().find(|line| line.starts_with('|') && line.contains(&named)).unwrap_or_default();
+            assert!(row.starts_with(&format!("| {} ", kind.grpc_code())), "{named}: {row}");
+        }
+        assert!(grpc.contains(crate::layer::IDEMPOTENCY_PROBLEM.as_str()));
+    }
 }

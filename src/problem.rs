@@ -16,7 +16,7 @@ pub const TYPE_PREFIX: &str = "urn:idempotency:problem:";
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 
 macro_rules! problems {
-    ($($(#[$doc:meta])* $name:ident, $slug:literal, $status:ident, $waits:literal, $title:literal, $detail:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident, $slug:literal, $status:ident, $grpc:literal, $waits:literal, $title:literal, $detail:literal;)*) => {
         /// Why the layer did not let a request through, or could not keep its answer.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -36,6 +36,12 @@ macro_rules! problems {
             #[must_use]
             pub const fn status(self) -> StatusCode {
                 match self { $(Self::$name => StatusCode::$status,)* }
+            }
+
+            /// The gRPC status code. Where waiting helps it is 10 (aborted) or 14 (unavailable), and nowhere else.
+            #[must_use]
+            pub const fn grpc_code(self) -> i32 {
+                match self { $(Self::$name => $grpc,)* }
             }
 
             /// Whether waiting and sending the same request again may help. Exactly these carry `Retry-After`.
@@ -61,58 +67,58 @@ macro_rules! problems {
 
 problems! {
     /// The operation needs a key and the request has none.
-    MissingKey, "missing-key", BAD_REQUEST, false, "Idempotency key missing",
+    MissingKey, "missing-key", BAD_REQUEST, 3, false, "Idempotency key missing",
         "This operation needs an idempotency key. Choose one for the operation and send it with every attempt.";
     /// The key is not one.
-    MalformedKey, "malformed-key", BAD_REQUEST, false, "Idempotency key malformed",
+    MalformedKey, "malformed-key", BAD_REQUEST, 3, false, "Idempotency key malformed",
         "Send exactly one key of 1 to 255 printable ASCII characters, bare or as a quoted string (RFC 9651).";
     /// The request's body is larger than the layer reads.
-    BodyTooLarge, "body-too-large", PAYLOAD_TOO_LARGE, false, "Request body too large",
+    BodyTooLarge, "body-too-large", PAYLOAD_TOO_LARGE, 8, false, "Request body too large",
         "The request body is larger than this operation accepts. Nothing was done.";
     /// The request's body broke off.
-    BodyIncomplete, "body-incomplete", BAD_REQUEST, false, "Request body incomplete",
+    BodyIncomplete, "body-incomplete", BAD_REQUEST, 3, false, "Request body incomplete",
         "The request body ended before it was complete. Nothing was done; send the request again.";
     /// The same request is being worked on.
-    InProgress, "in-progress", CONFLICT, true, "Operation in progress",
+    InProgress, "in-progress", CONFLICT, 10, true, "Operation in progress",
         "A request with this idempotency key is being processed. Send the same request again after Retry-After.";
     /// The key belongs to another request.
-    KeyReused, "key-reused", UNPROCESSABLE_ENTITY, false, "Idempotency key reused",
+    KeyReused, "key-reused", UNPROCESSABLE_ENTITY, 9, false, "Idempotency key reused",
         "This idempotency key was used with another request. Use a new key for a new operation.";
     /// The operation is done and its answer was not kept.
-    AnswerNotKept, "answer-not-kept", GONE, false, "Answer not kept",
+    AnswerNotKept, "answer-not-kept", GONE, 15, false, "Answer not kept",
         "This operation was answered before, and the answer was not kept. Read the result where the operation stored it.";
     /// The store cannot be asked.
-    StoreUnavailable, "store-unavailable", SERVICE_UNAVAILABLE, true, "Temporarily unavailable",
+    StoreUnavailable, "store-unavailable", SERVICE_UNAVAILABLE, 14, true, "Temporarily unavailable",
         "This request was not processed. Send it again, with the same key, after Retry-After.";
     /// The connection to the store was lost at the worst moment.
-    NotRecorded, "not-recorded", SERVICE_UNAVAILABLE, true, "Outcome not known yet",
+    NotRecorded, "not-recorded", SERVICE_UNAVAILABLE, 14, true, "Outcome not known yet",
         "The operation may or may not have been done. Send the same request with the same key: it learns the truth.";
     /// The database refused the commit.
-    CommitRefused, "commit-refused", INTERNAL_SERVER_ERROR, false, "Commit refused",
+    CommitRefused, "commit-refused", INTERNAL_SERVER_ERROR, 13, false, "Commit refused",
         "The database refused to store the operation. Nothing was done.";
     /// The handler ended the transaction itself.
-    TransactionEnded, "transaction-ended", INTERNAL_SERVER_ERROR, false, "Transaction ended early",
+    TransactionEnded, "transaction-ended", INTERNAL_SERVER_ERROR, 13, false, "Transaction ended early",
         "The service ended the operation's transaction early. What was done cannot be told; ask the operator.";
     /// The handler left the transaction aborted.
-    TransactionAborted, "transaction-aborted", INTERNAL_SERVER_ERROR, false, "Transaction aborted",
+    TransactionAborted, "transaction-aborted", INTERNAL_SERVER_ERROR, 13, false, "Transaction aborted",
         "The operation's transaction failed inside the service. Nothing was done.";
     /// The handler kept the transaction.
-    HeldTransaction, "held-transaction", INTERNAL_SERVER_ERROR, false, "Transaction still held",
+    HeldTransaction, "held-transaction", INTERNAL_SERVER_ERROR, 13, false, "Transaction still held",
         "The service kept the operation's transaction beyond its end. Nothing was done.";
     /// The handler asks for a transaction that this route does not have.
-    NoTransaction, "no-transaction", INTERNAL_SERVER_ERROR, false, "No transaction",
+    NoTransaction, "no-transaction", INTERNAL_SERVER_ERROR, 13, false, "No transaction",
         "The service is not set up to give this operation a transaction. Nothing was done.";
     /// An earlier attempt ended its transaction itself.
-    Orphaned, "orphaned", CONFLICT, false, "Outcome unknown",
+    Orphaned, "orphaned", CONFLICT, 9, false, "Outcome unknown",
         "An earlier attempt left this operation in a state that only the operator can resolve. Do not send it again.";
     /// Another attempt took the key over while the handler ran.
-    LeaseLost, "lease-lost", CONFLICT, true, "Taken over by another attempt",
+    LeaseLost, "lease-lost", CONFLICT, 10, true, "Taken over by another attempt",
         "Another attempt has taken this operation over. Send the same request again to get its answer.";
     /// An earlier attempt stopped after it had called somebody else. No store of this version tells so.
-    OutcomeUnknown, "outcome-unknown", CONFLICT, false, "Outcome unknown",
+    OutcomeUnknown, "outcome-unknown", CONFLICT, 9, false, "Outcome unknown",
         "An earlier attempt stopped before its outcome was known. The operator has to settle it.";
     /// Whose key it is cannot be told.
-    ScopeUnavailable, "scope-unavailable", INTERNAL_SERVER_ERROR, false, "Caller not known",
+    ScopeUnavailable, "scope-unavailable", INTERNAL_SERVER_ERROR, 13, false, "Caller not known",
         "The service cannot tell whose idempotency key this is. Nothing was done.";
 }
 
@@ -205,7 +211,8 @@ impl Problem {
     }
 }
 
-/// How refusals look. Implemented for closures, so that a service can keep its own error format. The layer adds
+/// How refusals look over HTTP (gRPC has one form only). Implemented for closures, so that a service can keep its own
+/// error format. The layer adds
 /// `Retry-After` where the kind calls for it and the renderer left it out, and never lets it pass where it does not.
 pub trait Render: Send + Sync + 'static {
     /// The response that shows `problem`.
@@ -323,6 +330,16 @@ mod tests {
             assert_eq!(response.headers()[CACHE_CONTROL], "no-store");
             assert_eq!(response.headers().contains_key(RETRY_AFTER), waits.contains(&slug), "{slug}");
             assert!(response.extensions().get::<Problem>().is_some());
+        }
+    }
+
+    // H36
+    #[test]
+    fn a_grpc_code_says_whether_waiting_helps() {
+        let codes = [3, 3, 8, 3, 10, 9, 15, 14, 14, 13, 13, 13, 13, 13, 9, 10, 9, 13];
+        assert_eq!(ProblemKind::ALL.iter().map(|kind| kind.grpc_code()).collect::<Vec<_>>(), codes);
+        for kind in ProblemKind::ALL {
+            assert_eq!([10, 14].contains(&kind.grpc_code()), kind.waiting_helps(), "{kind:?}");
         }
     }
 

@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use super::body::ResponseBody;
 use super::collect::{Collected, Collector};
 use super::config::Config;
+use super::grpc::{self, Wire};
 use super::heartbeat::Held;
 use super::inflight::Place;
 use super::reply::{self, Reply};
@@ -55,6 +56,7 @@ enum ReadBody<R: Body> {
 /// Takes the transaction back and reads as much of the answer as is to be kept.
 pub(super) async fn read<C: Claim, R: Body, E>(
     config: &Config,
+    wire: Wire,
     method: &Method,
     held: &mut Held<C>,
     response: Response<R>,
@@ -63,20 +65,25 @@ pub(super) async fn read<C: Claim, R: Body, E>(
         return Handled::Held(error);
     }
     let (parts, body) = response.into_parts();
-    let mut outcome = match parts.extensions.get::<Problem>() {
+    let outcome = match parts.extensions.get::<Problem>() {
         // The refusal of a layer further in: "in progress" is no decision about the operation (H42).
-        Some(_) => Outcome::abandon(),
-        None => config.policy.outcome(&parts),
+        Some(_) => Some(Outcome::abandon()),
+        None => wire.outcome(&config.policy, &parts),
     };
-    let stream = outcome.is_streaming() || is_stream(method, &parts, body.size_hint().lower(), config.answer_limit);
-    let body = if outcome.decision() == Decision::Abandon || stream {
+    let as_it_comes = outcome.is_some_and(|word| word.is_streaming() || word.decision() == Decision::Abandon)
+        || is_stream(method, &parts, body.size_hint().lower(), config.answer_limit);
+    let body = if as_it_comes {
         ReadBody::Untouched(body)
     } else {
         read_whole(body, config.answer_limit, config.buffer_for).await
     };
-    if matches!(body, ReadBody::Broken(..)) {
-        outcome = Outcome::abandon();
-    }
+    // The status of a gRPC answer may come last, or later than anybody waits: then it is done, and not kept (H36).
+    let outcome = match (&body, outcome) {
+        (ReadBody::Broken(..), _) => Outcome::abandon(),
+        (_, Some(outcome)) => outcome,
+        (ReadBody::Whole(_, trailers), None) => grpc::outcome_of_trailers(&config.policy, trailers.as_ref()),
+        (ReadBody::Untouched(_) | ReadBody::Rest(..), None) => grpc::presumed(&parts),
+    };
     Handled::Answer(Box::new(HandledAnswer { parts, outcome, body }))
 }
 

@@ -77,13 +77,13 @@ impl<S: Store> IdempotencyLayer<S> {
     }
 
     /// How refusals look: problem documents unless you say otherwise. The layer's own only: what extractors and
-    /// [`RetryLater`](crate::RetryLater) answer stays a problem document.
+    /// [`RetryLater`](crate::RetryLater) answer stays a problem document. Refusals of gRPC calls keep their form.
     #[must_use]
     pub fn refusals(self, render: impl Render) -> Self {
         self.with(|config| config.renderer.set(render))
     }
 
-    /// A `Link` field for refusals, such as `<https://docs.example.com/idempotency>; rel="describedby"`.
+    /// A `Link` field for refusals over HTTP, such as `<https://docs.example.com/idempotency>; rel="describedby"`.
     #[must_use]
     pub fn described_by(self, link: HeaderValue) -> Self {
         self.with(|config| config.renderer.described_by(link))

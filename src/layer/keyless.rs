@@ -8,6 +8,7 @@ use tower_service::Service;
 
 use super::body::ResponseBody;
 use super::config::Config;
+use super::grpc::{self, Wire};
 use super::reply::{self, Reply};
 use crate::policy::Decision;
 use crate::policy::Keyless;
@@ -19,6 +20,7 @@ pub(super) async fn run<Svc, Req, R>(
     mut request: Request<Req>,
     unkeyed: Option<Box<dyn Unkeyed>>,
     config: &Config,
+    wire: Wire,
 ) -> Result<Response<ResponseBody<R>>, Svc::Error>
 where
     Svc: Service<Request<Req>, Response = Response<R>>,
@@ -32,10 +34,11 @@ where
     unkeyed.attach(request.extensions_mut());
     let (parts, body) = service.call(request).await?.into_parts();
     // The writes are committed before the first byte of the answer.
-    let keep = config.policy.outcome(&parts).decision() == Decision::Commit;
+    let outcome = wire.outcome(&config.policy, &parts).unwrap_or_else(|| grpc::presumed(&parts));
+    let keep = outcome.decision() == Decision::Commit;
     let reply = match unkeyed.finish(keep).await {
         Ok(()) => Reply::Fresh(Response::from_parts(parts, body.into())),
         Err(error) => reply::failed(&error),
     };
-    Ok(reply.into_response(&config.renderer))
+    Ok(reply.into_response(config, wire))
 }

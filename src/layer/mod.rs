@@ -6,6 +6,7 @@ mod builder;
 mod collect;
 mod config;
 mod future;
+mod grpc;
 mod heartbeat;
 mod inflight;
 mod keyless;
@@ -35,6 +36,7 @@ use tasks::Tasks;
 pub use body::{RequestBody, ResponseBody};
 pub use config::{EndpointKey, IDEMPOTENT_REPLAYED};
 pub use future::ResponseFuture;
+pub use grpc::IDEMPOTENCY_PROBLEM;
 pub use service::Idempotency;
 
 /// Makes the requests of a service safe to repeat.
@@ -46,6 +48,10 @@ pub use service::Idempotency;
 /// trace, request id, CORS, compression → authentication → rate limits → timeout → **idempotency** → preconditions →
 /// handler. Authentication and limits stand outside, so that a replay is authorised again and their 401 and 429 leave
 /// no trace; a timeout stands outside, so that the work finishes and the retry gets its answer.
+///
+/// # gRPC
+/// Unary calls (`application/grpc`) are guarded like any other POST, with outcomes by `grpc-status` and refusals that
+/// gRPC clients understand. Leave streaming methods out, by placement or [`guard`](IdempotencyLayer::guard).
 ///
 /// # Disconnects
 /// From the claim on a request runs on a task of its own, with the caller's span (task-locals do not go with it). A

@@ -6,9 +6,10 @@ use http_body::Body;
 
 use super::body::ResponseBody;
 use super::config::Config;
+use super::grpc::{self, Wire};
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit, emit_error};
-use crate::problem::{Problem, ProblemKind, Renderer};
+use crate::problem::{Problem, ProblemKind};
 use crate::record::{Answer, AnswerBody};
 use crate::store::Verdict;
 
@@ -35,21 +36,30 @@ impl<R: Body> Reply<R> {
     }
 
     /// For answers that carry no key.
-    pub(super) fn into_response(self, renderer: &Renderer) -> Response<ResponseBody<R>> {
+    pub(super) fn into_response(self, config: &Config, wire: Wire) -> Response<ResponseBody<R>> {
         match self {
             Self::Fresh(response) => response,
             Self::Replay(answer) => replay(answer),
             Self::Refused(problem) => {
                 emit(Event::Refused(problem.kind().slug()));
-                renderer.response(problem).map(|body| ResponseBody::whole(body, None))
+                let response = match wire {
+                    Wire::Http => config.renderer.response(problem),
+                    Wire::Grpc => grpc::refusal(problem),
+                };
+                response.map(|body| ResponseBody::whole(body, None))
             }
         }
     }
 
     /// With the key's field as it was received, on every answer to a well-formed key, and the mark of a replay (H39).
-    pub(super) fn dress(self, config: &Config, echo: Option<(HeaderName, HeaderValue)>) -> Response<ResponseBody<R>> {
+    pub(super) fn dress(
+        self,
+        config: &Config,
+        wire: Wire,
+        echo: Option<(HeaderName, HeaderValue)>,
+    ) -> Response<ResponseBody<R>> {
         let replayed = matches!(self, Self::Replay(_));
-        let mut response = self.into_response(&config.renderer);
+        let mut response = self.into_response(config, wire);
         if let Some((name, value)) = echo {
             response.headers_mut().insert(name, value);
         }

@@ -13,6 +13,7 @@ use tower_service::Service;
 
 use super::body::{RequestBody, ResponseBody};
 use super::config::{Config, EndpointKey};
+use super::grpc::Wire;
 use super::inflight::Ticket;
 use super::meet::{self, Met};
 use super::reply::{self, Reply};
@@ -42,6 +43,7 @@ pub(super) async fn run<S, Svc, B, R>(
     shared: Arc<Shared<S>>,
     inner: Svc,
     request: Request<B>,
+    wire: Wire,
     found: Option<FoundKey>,
     scope: Option<ScopeId>,
 ) -> Result<Response<ResponseBody<R>>, Svc::Error>
@@ -60,24 +62,24 @@ where
     let (parts, body) = request.into_parts();
     let (data, trailers) = match request::read(body, config.body_limit).await {
         Ok(read) => read,
-        Err(kind) => return Ok(Reply::refused(kind).dress(config, found.and_then(|found| found.field))),
+        Err(kind) => return Ok(Reply::refused(kind).dress(config, wire, found.and_then(|found| found.field))),
     };
     let found = match found {
         Some(found) => Some(found),
         None => match config.key_source.in_request(&parts, &data).and_then(|found| ruled(config, found)) {
             Ok(found) => found,
-            Err(_) => return Ok(Reply::refused(ProblemKind::MalformedKey).into_response(&config.renderer)),
+            Err(_) => return Ok(Reply::refused(ProblemKind::MalformedKey).into_response(config, wire)),
         },
     };
     let Some(FoundKey { key, field: echo }) = found else {
         if config.key_required {
-            return Ok(Reply::refused(ProblemKind::MissingKey).into_response(&config.renderer));
+            return Ok(Reply::refused(ProblemKind::MissingKey).into_response(config, wire));
         }
         let request = Request::from_parts(parts, RequestBody::read(data, trailers));
-        return keyless::run(inner, request, shared.store.unkeyed(), config).await;
+        return keyless::run(inner, request, shared.store.unkeyed(), config, wire).await;
     };
     let Some(scope) = scope.or_else(|| config.scope.of(&parts)) else {
-        return Ok(Reply::refused(ProblemKind::ScopeUnavailable).dress(config, echo));
+        return Ok(Reply::refused(ProblemKind::ScopeUnavailable).dress(config, wire, echo));
     };
     let path = extract::original_path(&parts);
     let endpoint = match config.endpoint {
@@ -98,7 +100,7 @@ where
     let reply = match meet::meet(&shared, &claim, until).await {
         Met::Reply(reply) => reply,
         Met::Ticket(ticket) => {
-            let story = Story { shared: Arc::clone(&shared), inner, claim, parts, data, trailers };
+            let story = Story { shared: Arc::clone(&shared), inner, claim, wire, parts, data, trailers };
             match pursue(&shared, story, ticket, until).await {
                 End::Reply(reply) => reply,
                 End::Error(error) => return Err(error),
@@ -106,7 +108,7 @@ where
             }
         }
     };
-    Ok(reply.dress(config, echo))
+    Ok(reply.dress(config, wire, echo))
 }
 
 /// Tells the story, again and again where the request runs in another process and this one may wait.

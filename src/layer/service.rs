@@ -10,6 +10,7 @@ use tower_service::Service;
 
 use super::body::{RequestBody, ResponseBody};
 use super::future::ResponseFuture;
+use super::grpc::Wire;
 use super::reply::Reply;
 use super::{GuardedBy, Shared, keyless, run};
 use crate::problem::ProblemKind;
@@ -68,7 +69,8 @@ where
         if !config.guards(&parts) || GuardedBy::is(&parts, &self.shared.room) {
             return ResponseFuture::passed(self.inner.clone(), Request::from_parts(parts, body));
         }
-        let refused = |kind| ResponseFuture::refused(Reply::refused(kind).into_response(&config.renderer));
+        let wire = Wire::of(&parts.headers);
+        let refused = |kind| ResponseFuture::refused(Reply::refused(kind).into_response(config, wire));
         let found = match run::head_key(config, &parts) {
             Ok(found) => found,
             Err(_) => return refused(ProblemKind::MalformedKey),
@@ -81,7 +83,7 @@ where
             let request = Request::from_parts(parts, RequestBody::untouched(body));
             let (shared, inner) = (Arc::clone(&self.shared), self.inner.clone());
             return ResponseFuture::guarded(Box::pin(async move {
-                keyless::run(inner, request, shared.store.unkeyed(), &shared.config).await
+                keyless::run(inner, request, shared.store.unkeyed(), &shared.config, wire).await
             }));
         }
         // A request without a key needs no scope; where the body holds the key, that is not known yet.
@@ -90,9 +92,10 @@ where
             && let Some(found) = found
         {
             let reply = Reply::refused(ProblemKind::ScopeUnavailable);
-            return ResponseFuture::refused(reply.dress(config, found.field));
+            return ResponseFuture::refused(reply.dress(config, wire, found.field));
         }
         let (shared, inner) = (Arc::clone(&self.shared), self.inner.clone());
-        ResponseFuture::guarded(Box::pin(run::run(shared, inner, Request::from_parts(parts, body), found, scope)))
+        let request = Request::from_parts(parts, body);
+        ResponseFuture::guarded(Box::pin(run::run(shared, inner, request, wire, found, scope)))
     }
 }

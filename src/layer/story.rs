@@ -14,6 +14,7 @@ use tower_service::Service;
 
 use super::answer::{self, Handled};
 use super::body::RequestBody;
+use super::grpc::Wire;
 use super::heartbeat::Held;
 use super::inflight::{Place, Ticket, Word};
 use super::reply::{self, Reply};
@@ -30,6 +31,7 @@ pub(super) struct Story<S, Svc> {
     pub(super) shared: Arc<Shared<S>>,
     pub(super) inner: Svc,
     pub(super) claim: ClaimRequest,
+    pub(super) wire: Wire,
     pub(super) parts: Parts,
     pub(super) data: Bytes,
     pub(super) trailers: Option<HeaderMap>,
@@ -106,7 +108,7 @@ impl<S: Store, Svc> Story<S, Svc> {
                     Run::Conflicted(reply) => End::Reply(reply),
                 });
             };
-            match run(&self.shared, &mut self.inner, &self.claim, (claim, ticket.place()), request).await {
+            match run(&self.shared, &mut self.inner, &self.claim, self.wire, (claim, ticket.place()), request).await {
                 Run::End(end) => return Told::End(end),
                 Run::Conflicted(_) => {
                     reruns -= 1;
@@ -123,7 +125,7 @@ impl<S: Store, Svc> Story<S, Svc> {
         R: Body,
     {
         let request = rebuild(self.parts, self.data, self.trailers);
-        run(&self.shared, &mut self.inner, &self.claim, (claim, place), request).await
+        run(&self.shared, &mut self.inner, &self.claim, self.wire, (claim, place), request).await
     }
 
     /// A failed claim never reaches the handler (H23), unless the service has asked for it by name.
@@ -142,7 +144,7 @@ impl<S: Store, Svc> Story<S, Svc> {
         // Handlers that insist on an attempt and a transaction get them: a plain one, if the database can be reached
         // after all.
         request.extensions_mut().insert(Attempt::from_parts(&self.claim, 1, None, None));
-        match keyless::run(self.inner, request, self.shared.store.unkeyed(), config).await {
+        match keyless::run(self.inner, request, self.shared.store.unkeyed(), config, self.wire).await {
             Ok(response) => End::Reply(Reply::Fresh(response)),
             Err(error) => End::Error(error),
         }
@@ -173,6 +175,7 @@ async fn run<S, Svc, B, R>(
     shared: &Shared<S>,
     inner: &mut Svc,
     asked: &ClaimRequest,
+    wire: Wire,
     (claim, place): (S::Claim, Option<Place>),
     mut request: Request<RequestBody<B>>,
 ) -> Run<R, Svc::Error>
@@ -189,7 +192,7 @@ where
     // The call itself may panic, before there is a future; so may the body, or the policy.
     let handled = caught(async {
         match inner.call(request).await {
-            Ok(response) => answer::read(&shared.config, &method, &mut held, response).await,
+            Ok(response) => answer::read(&shared.config, wire, &method, &mut held, response).await,
             Err(error) => Handled::ServiceError(error),
         }
     });

@@ -101,24 +101,48 @@ pub struct Unguarded;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keyless;
 
-/// What an answer means where the handler does not say: a function of the response's head.
+/// What an answer means where the handler does not say: a function of the response's head, and another one of the
+/// status of a gRPC answer.
 ///
 /// The default (H32): 2xx and 3xx commit; 402, 409 and 410 are decisions about the operation and refuse, unless they
 /// carry `Retry-After`, which says that they will pass; every other 4xx and all 5xx abandon, since nothing was kept and
 /// the next attempt may fare better.
+///
+/// For gRPC (H36): 0 commits; 3, 5, 6, 9 and 11 (invalid argument, not found, already exists, failed precondition, out
+/// of range) refuse; all others abandon, and so does an answer without a status. What a policy says of HTTP is not asked
+/// there: the head of a gRPC answer is 200 whatever became of the call.
 #[derive(Clone)]
-pub struct Policy(Arc<dyn Fn(&Parts) -> Outcome + Send + Sync>);
+pub struct Policy {
+    http: Arc<dyn Fn(&Parts) -> Outcome + Send + Sync>,
+    grpc: Arc<dyn Fn(Option<i32>) -> Outcome + Send + Sync>,
+}
 
 impl Policy {
-    /// A policy of your own. `f` is not asked where the response carries an [`Outcome`].
+    /// A policy of your own. `f` is not asked where the response carries an [`Outcome`], and not for gRPC answers: see
+    /// [`Policy::grpc`].
     pub fn from_fn(f: impl Fn(&Parts) -> Outcome + Send + Sync + 'static) -> Self {
-        Self(Arc::new(f))
+        Self { http: Arc::new(f), grpc: Arc::new(|code| Outcome::of(by_grpc_code(code))) }
+    }
+
+    /// Judges gRPC answers by their status code; `None` where the answer has none, or one that is no number. `f` is not
+    /// asked where the response carries an [`Outcome`]. The body has been read by then: what `f` says of streaming has
+    /// no effect.
+    #[must_use]
+    pub fn grpc(mut self, f: impl Fn(Option<i32>) -> Outcome + Send + Sync + 'static) -> Self {
+        self.grpc = Arc::new(f);
+        self
     }
 
     /// The outcome of this answer: the handler's own word, else the policy's.
     #[must_use]
     pub fn outcome(&self, response: &Parts) -> Outcome {
-        response.extensions.get::<Outcome>().copied().unwrap_or_else(|| (self.0)(response))
+        response.extensions.get::<Outcome>().copied().unwrap_or_else(|| (self.http)(response))
+    }
+
+    /// The outcome of a gRPC answer with this status code.
+    #[must_use]
+    pub fn grpc_outcome(&self, code: Option<i32>) -> Outcome {
+        (self.grpc)(code)
     }
 }
 
@@ -144,6 +168,14 @@ fn by_status(status: StatusCode) -> Decision {
         s if s.is_client_error() || s.is_server_error() => Decision::Abandon,
         // 1xx never reaches a layer as a final answer, save 101, whose handler has accepted the upgrade.
         _ => Decision::Commit,
+    }
+}
+
+fn by_grpc_code(code: Option<i32>) -> Decision {
+    match code {
+        Some(0) => Decision::Commit,
+        Some(3 | 5 | 6 | 9 | 11) => Decision::Refuse,
+        _ => Decision::Abandon,
     }
 }
 
@@ -175,6 +207,30 @@ mod tests {
             let response = http::Response::builder().status(status).header(RETRY_AFTER, "1").body(()).unwrap();
             assert_eq!(Policy::default().outcome(&response.into_parts().0).decision(), decision, "{status}");
         }
+    }
+
+    // H36
+    #[test]
+    fn every_grpc_code_has_its_default_decision() {
+        for code in -1..18 {
+            let expected = match code {
+                0 => Decision::Commit,
+                3 | 5 | 6 | 9 | 11 => Decision::Refuse,
+                _ => Decision::Abandon,
+            };
+            assert_eq!(Policy::default().grpc_outcome(Some(code)).decision(), expected, "{code}");
+        }
+        assert_eq!(Policy::default().grpc_outcome(None).decision(), Decision::Abandon);
+    }
+
+    // H36: each half is replaced by itself.
+    #[test]
+    fn a_policy_for_http_says_nothing_of_grpc() {
+        let policy = Policy::from_fn(|_| Outcome::commit());
+        assert_eq!(policy.grpc_outcome(Some(13)).decision(), Decision::Abandon);
+        let policy = policy.grpc(|code| if code == Some(13) { Outcome::refuse() } else { Outcome::abandon() });
+        assert_eq!(policy.grpc_outcome(Some(13)).decision(), Decision::Refuse);
+        assert_eq!(policy.grpc_outcome(Some(0)).decision(), Decision::Abandon);
     }
 
     // H32

@@ -2,6 +2,7 @@
 
 mod arrangements;
 mod client;
+mod grpc;
 mod guard;
 mod handler;
 mod key;
