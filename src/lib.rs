@@ -82,6 +82,7 @@ mod lookup;
 pub mod policy;
 pub mod problem;
 pub mod record;
+pub mod run;
 mod scope;
 pub mod store;
 #[cfg(feature = "testing")]

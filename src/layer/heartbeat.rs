@@ -16,20 +16,20 @@ const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A claim in the care of a task that renews it at a third of its lease.
-pub(super) struct Heartbeat<C> {
+pub(crate) struct Heartbeat<C> {
     stop: oneshot::Sender<()>,
     task: JoinHandle<C>,
 }
 
 /// A claim, beating where it is a lease.
-pub(super) enum Held<C> {
+pub(crate) enum Held<C> {
     Still(C),
     Beating(Heartbeat<C>),
 }
 
 impl<C: Claim> Held<C> {
     /// `place` is this process's row of the key: it goes when the lease is lost, so that the next request asks the store.
-    pub(super) fn new(claim: C, place: Option<Place>) -> Self {
+    pub(crate) fn new(claim: C, place: Option<Place>) -> Self {
         match claim.lease() {
             Some(lease) => Self::Beating(Heartbeat::start(claim, lease, place)),
             None => Self::Still(claim),
@@ -37,7 +37,7 @@ impl<C: Claim> Held<C> {
     }
 
     /// Takes back what a transactional claim has lent; a lease lends nothing.
-    pub(super) fn take_back(&mut self) -> Result<(), Error> {
+    pub(crate) fn take_back(&mut self) -> Result<(), Error> {
         match self {
             Self::Still(claim) => claim.take_back(),
             Self::Beating(_) => Ok(()),
@@ -45,7 +45,7 @@ impl<C: Claim> Held<C> {
     }
 
     /// Ends the care and gives the claim back. `None` if its task is gone: with the runtime, or by a panic of the store.
-    pub(super) async fn release(self) -> Option<C> {
+    pub(crate) async fn release(self) -> Option<C> {
         match self {
             Self::Still(claim) => Some(claim),
             Self::Beating(heartbeat) => {

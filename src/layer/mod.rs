@@ -7,7 +7,7 @@ mod collect;
 mod config;
 mod future;
 mod grpc;
-mod heartbeat;
+pub(crate) mod heartbeat;
 mod inflight;
 mod keyless;
 mod meet;

@@ -16,5 +16,6 @@ mod broken_stores;
 mod layer;
 mod memory_store;
 mod postgres;
+mod run;
 mod service;
 mod sqlite;

@@ -1,0 +1,232 @@
+//! Operations under a key without HTTP: jobs, message handlers, RPC (H47).
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Extensions, HeaderMap, StatusCode};
+use sha2::{Digest, Sha256};
+
+use crate::attempt::Attempt;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use crate::db::{Dialect, Tx, TxError};
+use crate::error::Error;
+use crate::events::{Event, emit, emit_error};
+use crate::fingerprint::{Fingerprint, Profile};
+use crate::key::Key;
+use crate::layer::heartbeat::Held;
+use crate::lookup::{Endpoint, LookupKey};
+use crate::record::{Answer, AnswerBody};
+use crate::scope::ScopeId;
+use crate::store::{Claim, ClaimRequest, Kept, Settled, Settlement, Store, Verdict};
+
+/// Told apart from every fingerprint of an HTTP request.
+const PROFILE: [u8; 8] = *b"\x01run\0\0\0\0";
+const RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What is to be done once: a name, a key in a scope, and the input that makes it this operation and no other.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    claim: ClaimRequest,
+}
+
+impl Operation {
+    /// The operation `name` under `key`. `input` is all that it depends on: the same key with other input is a
+    /// mismatch.
+    #[must_use]
+    pub fn new(name: &str, scope: ScopeId, key: Key, input: &[u8]) -> Self {
+        let digest = Sha256::digest(input).into();
+        Self::with_fingerprint(
+            LookupKey::new(scope, key, Endpoint::named(name)),
+            Fingerprint::new(Profile::from_bytes(PROFILE), digest),
+        )
+    }
+
+    /// With a fingerprint of your own.
+    #[must_use]
+    pub fn with_fingerprint(lookup: LookupKey, fingerprint: Fingerprint) -> Self {
+        Self { claim: ClaimRequest::new(lookup, fingerprint, RETENTION) }
+    }
+
+    /// How long its result is kept (24 h), from its acceptance; at least 60 s from its end.
+    #[must_use]
+    pub fn retention(self, retention: Duration) -> Self {
+        let Self { claim } = self;
+        Self { claim: ClaimRequest::new(claim.lookup().clone(), *claim.fingerprint(), retention) }
+    }
+}
+
+/// How the work wants its operation to end; the bytes are its result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// Keep writes and result.
+    Commit(Bytes),
+    /// Keep the result, undo the writes.
+    Refuse(Bytes),
+    /// Keep nothing: the key is free.
+    Abandon(Bytes),
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ran {
+    /// The work ran just now.
+    Executed(Finish),
+    /// It had run before; this is its result.
+    Replayed(Bytes),
+    /// It had run before, and its result was not kept.
+    NotKept,
+    /// It is running.
+    InProgress {
+        /// When to ask again, where the store says so.
+        retry_after: Option<Duration>,
+    },
+    /// The key belongs to other input.
+    Mismatch,
+    /// An earlier run ended its transaction itself; a person has to look.
+    Orphaned,
+}
+
+/// What the work may use.
+pub struct Running {
+    extensions: Extensions,
+    attempt: Attempt,
+}
+
+impl Running {
+    /// The claim's transaction, for transactional stores. One at a time; drop it before the work ends.
+    ///
+    /// # Errors
+    /// See [`TxError`].
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub async fn tx<DB: Dialect>(&self) -> Result<Tx<DB>, TxError> {
+        Tx::take(&self.extensions).await
+    }
+
+    /// Which attempt this is.
+    #[must_use]
+    pub fn attempt(&self) -> &Attempt {
+        &self.attempt
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("attempt", &self.attempt).finish_non_exhaustive()
+    }
+}
+
+/// Why an operation gave no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError<E> {
+    /// The work failed; nothing was kept.
+    #[error("the work failed")]
+    Work(#[source] E),
+    /// The store failed: see [`Error::kind`].
+    #[error("the store failed")]
+    Store(#[source] Error),
+}
+
+/// Runs operations once, without HTTP. Implemented for every [`Store`].
+pub trait RunOnce: Store {
+    /// Claims the operation, runs `work`, and settles: the same claim and the same outcomes as behind the layer.
+    ///
+    /// # Errors
+    /// [`RunError::Work`]: what the work failed with; nothing was kept. [`RunError::Store`]: the store.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the work. Transactional stores then keep nothing; lease stores free the key when the
+    /// lease ends.
+    ///
+    /// # Panics
+    /// The work's panic goes on to the caller; the claim is dropped.
+    fn run<F, Fut, E>(&self, operation: &Operation, work: F) -> impl Future<Output = Result<Ran, RunError<E>>> + Send
+    where
+        F: FnOnce(Running) -> Fut + Send,
+        Fut: Future<Output = Result<Finish, E>> + Send,
+        E: Send,
+    {
+        async move {
+            let asked = operation.claim.again();
+            match self.claim(&asked).await.map_err(RunError::Store)? {
+                Verdict::Claimed(claim) => execute(&asked, claim, work).await,
+                verdict => Ok(told(verdict)),
+            }
+        }
+    }
+}
+
+impl<S: Store> RunOnce for S {}
+
+async fn execute<C, F, Fut, E>(asked: &ClaimRequest, claim: C, work: F) -> Result<Ran, RunError<E>>
+where
+    C: Claim,
+    F: FnOnce(Running) -> Fut,
+    Fut: Future<Output = Result<Finish, E>>,
+{
+    let mut extensions = Extensions::new();
+    claim.attach(&mut extensions);
+    let attempt = Attempt::new(asked, &claim);
+    let is_lease = claim.lease().is_some();
+    let mut held = Held::new(claim, None);
+    let finished = work(Running { extensions, attempt }).await;
+    held.take_back().map_err(RunError::Store)?;
+    let Some(claim) = held.release().await else {
+        emit(Event::Unsaved);
+        return finished.map(Ran::Executed).map_err(RunError::Work);
+    };
+    let (settlement, result) = match finished {
+        Ok(finish) => (settlement(asked, &finish), Ok(finish)),
+        Err(error) => (Settlement::Abandon, Err(error)),
+    };
+    let settled = claim.settle(settlement).await;
+    match (settled, result) {
+        // The work's own failure is what the caller has to know.
+        (_, Err(error)) => Err(RunError::Work(error)),
+        (Ok(Settled::Recorded), Ok(finish)) => {
+            emit(if matches!(finish, Finish::Abandon(_)) { Event::Abandoned } else { Event::Executed });
+            Ok(Ran::Executed(finish))
+        }
+        (Ok(Settled::Superseded(verdict)), Ok(_)) => Ok(told(verdict)),
+        // The work is done and no transaction can undo it (H35).
+        (Err(error), Ok(finish)) if is_lease && error.kind() != crate::ErrorKind::LeaseLost => {
+            emit_error(Event::Unsaved, &error);
+            Ok(Ran::Executed(finish))
+        }
+        (Err(error), Ok(_)) => Err(RunError::Store(error)),
+    }
+}
+
+fn settlement(asked: &ClaimRequest, finish: &Finish) -> Settlement {
+    let kept = |result: &Bytes| Kept {
+        answer: Answer {
+            status: StatusCode::OK,
+            headers: HeaderMap::new(),
+            body: AnswerBody::Kept(result.clone()),
+            trailers: None,
+        },
+        retention: asked.retention(),
+    };
+    match finish {
+        Finish::Commit(result) => Settlement::Commit(kept(result)),
+        Finish::Refuse(result) => Settlement::Refuse(kept(result)),
+        Finish::Abandon(_) => Settlement::Abandon,
+    }
+}
+
+fn told<C>(verdict: Verdict<C>) -> Ran {
+    match verdict {
+        Verdict::Replay(record) => match record.answer.body {
+            AnswerBody::Kept(result) => Ran::Replayed(result),
+            AnswerBody::NotKept => Ran::NotKept,
+        },
+        Verdict::InProgress { retry_after } => Ran::InProgress { retry_after },
+        Verdict::Mismatch => Ran::Mismatch,
+        Verdict::Orphaned => Ran::Orphaned,
+        // Not for us to have.
+        Verdict::Claimed(_) => Ran::InProgress { retry_after: None },
+    }
+}
