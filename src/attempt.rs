@@ -69,7 +69,8 @@ impl Attempt {
 
     /// An id for one step of the operation: equal for all its attempts, after a crash too, and different for every
     /// other operation and step. Use it as the idempotency key of a call to somebody else. It does not reveal the
-    /// caller's key.
+    /// caller's key. It depends on the layer's fingerprint settings: an operation that is repeated after a change of them
+    /// gets another id, [`previous_fingerprint`](crate::IdempotencyLayer::previous_fingerprint) or not.
     #[must_use]
     pub fn derive(&self, step: &str) -> Uuid {
         let mut hash = Sha256::new();

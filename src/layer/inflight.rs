@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::fingerprint::Fingerprint;
 use crate::record::Record;
+use crate::store::Fingerprints;
 
 type Digest = [u8; 32];
 
@@ -48,10 +49,10 @@ pub(super) enum Word {
     Running(Fingerprint),
     /// It is done; the record is committed.
     Committed(Arc<Record>),
-    /// The store told a request with this fingerprint that the key is another's.
-    Mismatch(Fingerprint),
-    /// The store told a request with this fingerprint that the same request runs elsewhere, and when to ask again.
-    InProgress(Fingerprint, Option<Duration>),
+    /// The store told this request that the key is another's.
+    Mismatch(Fingerprints),
+    /// The store told this request that it runs elsewhere, and when to ask again.
+    InProgress(Fingerprints, Option<Duration>),
 }
 
 /// What a request finds.

@@ -85,15 +85,18 @@ where
         EndpointKey::MatchedPath => Endpoint::new(&parts.method, extract::matched_path(&parts).unwrap_or(path)),
         EndpointKey::Ignored => Endpoint::none(),
     };
-    let fingerprint = config.fingerprinter.fingerprint(&RequestView {
+    let view = RequestView {
         method: &parts.method,
         path,
         query: extract::original_query(&parts),
         headers: &parts.headers,
         body: &data,
-    });
+    };
+    let fingerprint = config.fingerprinter.fingerprint(&view);
+    let previous = config.previous_fingerprinters.iter().map(|previous| previous.fingerprint(&view)).collect();
     let retention = parts.extensions.get::<Retention>().map_or(config.retention, |retention| retention.0);
-    let claim = ClaimRequest::new(LookupKey::new(scope, key, endpoint), fingerprint, retention);
+    let lookup = LookupKey::new(scope, key, endpoint);
+    let claim = ClaimRequest::new(lookup, fingerprint, retention).with_previous(previous);
     let reply = match meet(&shared, &claim).await {
         Met::Reply(reply) => reply,
         Met::Ticket(ticket) => {
@@ -158,8 +161,9 @@ fn heed<R: Body>(claim: &ClaimRequest, word: &Word) -> Option<Reply<R>> {
                 _ => Reply::stored(answer.clone()),
             })
         }
-        Word::Mismatch(asker) => (asker == claim.fingerprint()).then(reply::mismatch),
-        Word::InProgress(asker, wait) => (asker == claim.fingerprint()).then(|| reply::in_progress(*wait)),
+        // Equal in all profiles: one that is equal in the current one may differ in the one that was compared (H18).
+        Word::Mismatch(asker) => (asker == claim.fingerprints()).then(reply::mismatch),
+        Word::InProgress(asker, wait) => (asker == claim.fingerprints()).then(|| reply::in_progress(*wait)),
     }
 }
 

@@ -138,9 +138,9 @@ async fn ask<S: Store>(shared: &Shared<S>, claim: &ClaimRequest) -> Result<Verdi
 fn share<C>(ticket: Ticket, verdict: &Verdict<C>, claim: &ClaimRequest) {
     match verdict {
         Verdict::Replay(record) => ticket.share(|| Word::Committed(Arc::new(record.clone()))),
-        Verdict::Mismatch => ticket.share(|| Word::Mismatch(*claim.fingerprint())),
+        Verdict::Mismatch => ticket.share(|| Word::Mismatch(claim.fingerprints().clone())),
         Verdict::InProgress { retry_after } => {
-            ticket.share(|| Word::InProgress(*claim.fingerprint(), *retry_after));
+            ticket.share(|| Word::InProgress(claim.fingerprints().clone(), *retry_after));
         }
         // Each asks for itself.
         Verdict::Claimed(_) | Verdict::Orphaned => {}
