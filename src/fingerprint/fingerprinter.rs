@@ -576,7 +576,8 @@ mod tests {
         // H16, case F14
         let first = upload("----WebKitFormBoundary7MA4YWxkTrZu0gW", "bytes");
         assert_eq!(upload("----WebKitFormBoundaryQ0rVb2mZ1cX8yTeP", "bytes"), first);
-        assert_eq!(upload("\"quoted\"", "bytes"), upload("\"other\"", "bytes"));
+        let quoted = form("multipart/form-data; boundary=\"a b\"", "--a b\r\n\r\nx\r\n--a b--");
+        assert_eq!(form("Multipart/Form-Data; boundary=c; charset=utf-8", "--c\r\n\r\nx\r\n--c--\r\n"), quoted);
         assert_ne!(upload("----WebKitFormBoundaryQ0rVb2mZ1cX8yTeP", "other"), first);
         assert_ne!(upload("a", "--b\r\n\r\n"), upload("b", "--a\r\n\r\n"));
     }
@@ -660,6 +661,18 @@ mod tests {
         assert_eq!(
             hex(&request.by(&Fingerprinter::new()).to_bytes()),
             "014bf5122f3445542e7afb95558608a556d756de4374a1a19db7de0bd495adb2c9fbaba77958d701"
+        );
+        let body = "--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a.txt\"\r\nContent-Type: text/plain\r\n\r\n\
+                    one\r\ntwo\r\n--b\r\n\r\nplain\r\n--b--\r\n";
+        assert_eq!(
+            hex(&form("multipart/form-data; boundary=b", body).to_bytes()),
+            "014bf5122f3445548ea1b245a34efc8ea17e974d165188f74405aa53e32b376273301f11366d2a13"
+        );
+        let keyed = Fingerprinter::new().keyed("0123456789abcdef0123456789abcdef");
+        let keyed = keyed.without_pointers(["/c", "/b/0"]).unwrap();
+        assert_eq!(
+            hex(&json(r#"{"a":"x","b":[1,true],"c":1}"#).by(&keyed).to_bytes()),
+            "01278205bd303eb214458cb1f1da4378794ec03c86c8a1a5697745d45ebbd63f72fa1da45b1f8f61"
         );
     }
 
