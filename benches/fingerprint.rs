@@ -42,6 +42,7 @@ fn main() {
         ("form, a file of 2 MiB", form(1, BIG)),
         ("form, 20 fields of 100 B", form(20, 100)),
         ("form, fields of 8 B, 2 MiB", form(BIG / 64, 8)),
+        ("form, a head of 2 MiB", form_head()),
         ("form, near delimiters, 2 MiB", near_delimiters()),
     ] {
         let times = compare("multipart/form-data; boundary=----boundary", &body, &Fingerprinter::new(), |body| {
@@ -141,6 +142,11 @@ fn form(parts: usize, size: usize) -> Vec<u8> {
     }
     body.extend_from_slice(b"------boundary--\r\n");
     body
+}
+
+/// The most header fields that a body can have.
+fn form_head() -> Vec<u8> {
+    format!("------boundary\r\n{}\r\nx\r\n------boundary--\r\n", "a:\r\n".repeat(BIG / 4)).into_bytes()
 }
 
 /// Content that is nearly a delimiter, over and over.

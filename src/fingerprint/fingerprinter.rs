@@ -257,10 +257,13 @@ impl Fingerprinter {
 /// Names without case, everything else as it was sent.
 fn write_parts(transcript: &mut Transcript, parts: &[Part<'_>]) {
     transcript.count(parts.len());
+    let mut lower = Vec::new();
     for part in parts {
-        transcript.count(part.fields().count());
+        transcript.count(part.field_count());
         for (name, value) in part.fields() {
-            transcript.bytes(&name.to_ascii_lowercase());
+            lower.clear();
+            lower.extend(name.iter().map(u8::to_ascii_lowercase));
+            transcript.bytes(&lower);
             transcript.bytes(value);
         }
         transcript.bytes(part.content());

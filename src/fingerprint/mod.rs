@@ -5,6 +5,10 @@
 //! (member order, white space and number spelling do not matter) and `multipart/form-data` by its parts, without the
 //! boundary between them; all other bodies count byte for byte.
 //!
+//! A body that was to count by value or by parts and is not well-formed counts byte for byte: never are two bodies equal
+//! because neither could be read. [`Fingerprinter`] has options for more, for less, and for digests that only the holder
+//! of a secret can make.
+//!
 //! Authorization, cookies, dates, trace ids, user agent and preconditions never count: a client that repeats an
 //! operation after it renewed its token or re-read the entity tag must get its stored answer.
 //!

@@ -4,6 +4,7 @@
 //! Strict on purpose. Where two readers of a body could see different parts, nobody can say which of them the handler
 //! is, so the body has no parts here and counts byte for byte.
 
+use memchr::memchr;
 use memchr::memmem::{self, Finder};
 
 /// The longest boundary (RFC 2046 section 5.1.1).
@@ -14,6 +15,8 @@ const MAX_BOUNDARY: usize = 70;
 pub(super) struct Part<'a> {
     /// Well-formed lines, each with its line break.
     head: &'a [u8],
+    /// How many lines these are.
+    lines: usize,
     content: &'a [u8],
 }
 
@@ -21,11 +24,17 @@ impl<'a> Part<'a> {
     /// Reads what stands between two delimiters, their line breaks left out.
     fn read(part: &'a [u8]) -> Option<Self> {
         if let Some(content) = part.strip_prefix(b"\r\n") {
-            return Some(Part { head: &[], content });
+            return Some(Part { head: &[], lines: 0, content });
         }
         let blank = memmem::find(part, b"\r\n\r\n")? + 2;
         let (head, content) = (&part[..blank], &part[blank + 2..]);
-        lines(head).all(|line| field(line).is_some()).then_some(Part { head, content })
+        let lines = lines(head).try_fold(0, |read, line| field(line).map(|_| read + 1))?;
+        Some(Part { head, lines, content })
+    }
+
+    /// How many fields there are.
+    pub(super) fn field_count(&self) -> usize {
+        self.lines
     }
 
     /// Names and values in their order, as they were sent.
@@ -68,19 +77,19 @@ pub(super) fn scan<'a>(body: &'a [u8], boundary: &[u8]) -> Option<Vec<Part<'a>>>
     }
 }
 
-/// The lines of a head; whatever follows the last line break is none.
+/// The lines of a head, each with the CR of its line break; whatever follows the last one is none.
 fn lines(mut head: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
-        let end = memmem::find(head, b"\r\n")?;
+        let end = memchr(b'\n', head)?;
         let line = &head[..end];
-        head = &head[end + 2..];
+        head = &head[end + 1..];
         Some(line)
     })
 }
 
 fn field(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = token_length(line);
-    let value = line[colon..].strip_prefix(b":")?;
+    let value = line[colon..].strip_prefix(b":")?.strip_suffix(b"\r")?;
     let well_formed = colon > 0 && !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
     well_formed.then_some((&line[..colon], value))
 }
