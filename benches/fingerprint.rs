@@ -31,7 +31,7 @@ fn main() {
         print(name, body.len(), "serde_json + SHA-256", times);
     }
     let body = flat_object(BIG);
-    if let Ok(fingerprinter) = Fingerprinter::new().without_pointers(["/name_0019660e", "/none/at/all"]) {
+    if let Ok(fingerprinter) = Fingerprinter::new().without_pointers(["/name_3c88596c", "/none/at/all"]) {
         let times = compare("application/json", body.as_bytes(), &fingerprinter, |body| {
             let _ = black_box(serde_json::from_slice::<serde_json::Value>(body));
             black_box(Sha256::digest(body));
