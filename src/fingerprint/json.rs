@@ -58,17 +58,23 @@ impl Canonical {
 }
 
 enum Container {
-    /// With the number of elements that were started.
-    Array(usize),
+    Array,
     Object(OpenObject),
 }
 
 /// An array or object whose end was not seen yet.
 struct Open {
     container: Container,
-    /// Its place among the pointers, where any lead into it.
-    node: Option<NodeId>,
-    /// The place of the value that is being read in it.
+    /// Only where pointers lead into it, and apart, so that all others stay small.
+    walk: Option<Box<Walk>>,
+}
+
+/// How far the pointers into a container were followed.
+struct Walk {
+    node: NodeId,
+    /// Values that were started.
+    started: usize,
+    /// The place of the value that is being read.
     child: Option<NodeId>,
     /// Where that value began, if it does not count.
     omitted: Option<Start>,
@@ -97,7 +103,7 @@ impl Scanner<'_> {
                     return self.peek().is_none().then_some(self.canonical);
                 };
                 let Canonical { arena, index } = &mut self.canonical;
-                let omitted = open.omitted.take();
+                let omitted = open.walk.as_mut().and_then(|walk| walk.omitted.take());
                 if let Some(Start(start, mark)) = &omitted {
                     arena.truncate(*start);
                     index.rewind(mark);
@@ -105,7 +111,7 @@ impl Scanner<'_> {
                 match &mut open.container {
                     Container::Object(object) if omitted.is_some() => index.omit_member(object),
                     Container::Object(_) => index.end_member(arena),
-                    Container::Array(_) => {}
+                    Container::Array => {}
                 }
                 match self.next()? {
                     b',' => {
@@ -143,9 +149,13 @@ impl Scanner<'_> {
         }
         let Canonical { arena, index } = &mut self.canonical;
         arena.push(tag);
-        let container = if tag == OBJECT { Container::Object(index.open_object(arena)) } else { Container::Array(0) };
-        let node = self.open.last().map_or_else(|| self.left_out.root(), |outer| outer.child);
-        self.open.push(Open { container, node, child: None, omitted: None });
+        let container = if tag == OBJECT { Container::Object(index.open_object(arena)) } else { Container::Array };
+        let node = match self.open.last() {
+            None => self.left_out.root(),
+            Some(outer) => outer.walk.as_ref().and_then(|walk| walk.child),
+        };
+        let walk = node.map(|node| Box::new(Walk { node, started: 0, child: None, omitted: None }));
+        self.open.push(Open { container, walk });
         if self.peek()? == end {
             self.at += 1;
             self.close(end)?;
@@ -159,7 +169,7 @@ impl Scanner<'_> {
     fn close(&mut self, end: u8) -> Option<()> {
         let Canonical { arena, index } = &mut self.canonical;
         match (self.open.pop()?.container, end) {
-            (Container::Array(_), b']') => arena.push(ARRAY_END),
+            (Container::Array, b']') => arena.push(ARRAY_END),
             (Container::Object(object), b'}') => {
                 index.close_object(&object, arena)?;
                 arena.push(OBJECT_END);
@@ -185,20 +195,21 @@ impl Scanner<'_> {
         }
         let Canonical { arena, index } = &mut self.canonical;
         let open = self.open.last_mut()?;
-        let child = match &mut open.container {
-            Container::Object(object) => {
-                index.start_member(object, arena, name.clone())?;
-                open.node.and_then(|node| self.left_out.member(node, &arena[name]))
-            }
-            Container::Array(started) => {
-                *started += 1;
-                open.node.and_then(|node| self.left_out.element(node, *started - 1))
-            }
+        if let Container::Object(object) = &mut open.container {
+            index.start_member(object, arena, name.clone())?;
+        }
+        let Some(walk) = &mut open.walk else {
+            return Some(());
         };
+        let child = match open.container {
+            Container::Object(_) => self.left_out.member(walk.node, &arena[name]),
+            Container::Array => self.left_out.element(walk.node, walk.started),
+        };
+        walk.started += 1;
         // Inside of what does not count there is nothing more to leave out.
-        open.child = child.filter(|&child| !self.left_out.names(child));
-        if child.is_some() && open.child.is_none() {
-            open.omitted = Some(Start(arena.len(), index.mark()));
+        walk.child = child.filter(|&child| !self.left_out.names(child));
+        if child.is_some() && walk.child.is_none() {
+            walk.omitted = Some(Start(arena.len(), index.mark()));
         }
         Some(())
     }
