@@ -72,7 +72,7 @@ impl Attempt {
     /// caller's key.
     ///
     /// It is made of scope, key and fingerprint. So it changes where the layer's fingerprint options change between two
-    /// attempts, and it comes again where a key is used again for the same request after its retention has ended: it is
+    /// attempts, [`previous_fingerprint`](crate::IdempotencyLayer::previous_fingerprint) or not, and it comes again where a key is used again for the same request after its retention has ended: it is
     /// no primary key for rows that are kept longer.
     #[must_use]
     pub fn derive(&self, step: &str) -> Uuid {

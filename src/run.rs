@@ -119,15 +119,32 @@ impl fmt::Debug for Running {
 }
 
 /// Why an operation gave no result.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum RunError<E> {
     /// The work failed; nothing was kept.
-    #[error("the work failed")]
-    Work(#[source] E),
+    Work(E),
     /// The store failed: see [`Error::kind`].
-    #[error("the store failed")]
-    Store(#[source] Error),
+    Store(Error),
+}
+
+// By hand, so that the work may fail with a `Box<dyn Error>`, which is no `Error` itself.
+impl<E: fmt::Display> fmt::Display for RunError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Work(error) => error.fmt(f),
+            Self::Store(_) => f.write_str("the store failed"),
+        }
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> std::error::Error for RunError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Work(_) => None,
+            Self::Store(error) => Some(error),
+        }
+    }
 }
 
 /// Runs operations once, without HTTP. Implemented for every [`Store`].
@@ -171,7 +188,7 @@ where
     claim.attach(&mut extensions);
     let attempt = Attempt::new(asked, &claim);
     let is_lease = claim.lease().is_some();
-    let mut held = Held::new(claim, None);
+    let mut held = Held::alone(claim);
     let finished = work(Running { extensions, attempt }).await;
     held.take_back().map_err(RunError::Store)?;
     let Some(claim) = held.release().await else {

@@ -1,7 +1,9 @@
-//! What the headers say of the body: media type and coding.
+//! What the headers say of the body: media type, boundary and coding.
 
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+
+use super::multipart;
 
 /// Media type and content coding of a body, in lower case.
 #[derive(Debug, PartialEq)]
@@ -11,11 +13,13 @@ pub(super) struct Content {
     essences: Vec<Vec<u8>>,
     /// The codings in the order that they were applied in (RFC 9110 section 8.4), `identity` left out.
     codings: Vec<Vec<u8>>,
+    /// What separates the parts of a `multipart/form-data` body.
+    boundary: Option<Vec<u8>>,
 }
 
 impl Content {
     pub(super) fn of(headers: &HeaderMap) -> Self {
-        let essences = headers.get_all(CONTENT_TYPE).iter().map(|value| essence(value.as_bytes())).collect();
+        let essences: Vec<_> = headers.get_all(CONTENT_TYPE).iter().map(|value| essence(value.as_bytes())).collect();
         let codings = headers
             .get_all(CONTENT_ENCODING)
             .iter()
@@ -23,7 +27,11 @@ impl Content {
             .map(|coding| coding.trim_ascii().to_ascii_lowercase())
             .filter(|coding| !coding.is_empty() && coding != b"identity")
             .collect();
-        Content { essences, codings }
+        let boundary = match (essences.as_slice(), headers.get(CONTENT_TYPE)) {
+            ([essence], Some(value)) if essence == b"multipart/form-data" => multipart::boundary(value.as_bytes()),
+            _ => None,
+        };
+        Content { essences, codings, boundary }
     }
 
     pub(super) fn essences(&self) -> &[Vec<u8>] {
@@ -42,6 +50,11 @@ impl Content {
         };
         self.codings.is_empty()
             && (essence == b"application/json" || (essence.contains(&b'/') && essence.ends_with(b"+json")))
+    }
+
+    /// The boundary of a body that is said to be `multipart/form-data` (RFC 7578 section 4.1), not compressed.
+    pub(super) fn plain_form_boundary(&self) -> Option<&[u8]> {
+        self.boundary.as_deref().filter(|_| self.codings.is_empty())
     }
 }
 
@@ -101,6 +114,17 @@ mod tests {
             assert_eq!(content(&[(CONTENT_TYPE, media_type)]).is_plain_json(), is_json, "{media_type}");
         }
         assert!(!content(&[]).is_plain_json());
+    }
+
+    #[test]
+    fn a_form_has_a_boundary_unless_it_is_compressed_or_typed_twice() {
+        // H16
+        let form = (CONTENT_TYPE, "Multipart/Form-Data; boundary=b");
+        assert_eq!(content(std::slice::from_ref(&form)).plain_form_boundary(), Some(&b"b"[..]));
+        assert_eq!(content(&[form.clone(), (CONTENT_ENCODING, "identity")]).plain_form_boundary(), Some(&b"b"[..]));
+        assert_eq!(content(&[form.clone(), (CONTENT_ENCODING, "gzip")]).plain_form_boundary(), None);
+        assert_eq!(content(&[form.clone(), form]).plain_form_boundary(), None);
+        assert_eq!(content(&[(CONTENT_TYPE, "multipart/mixed; boundary=b")]).plain_form_boundary(), None);
     }
 
     #[test]

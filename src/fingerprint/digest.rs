@@ -39,7 +39,7 @@ impl Fingerprint {
         self.profile
     }
 
-    /// The SHA-256 digest.
+    /// The SHA-256 digest; HMAC-SHA-256 under [`keyed`](super::Fingerprinter::keyed).
     #[must_use]
     pub fn digest(&self) -> &[u8; 32] {
         &self.digest

@@ -7,13 +7,16 @@ use http::HeaderName;
 
 use super::content::Content;
 use super::json::Canonical;
+use super::multipart::{self, Part};
+use super::pointers::Pointers;
+use super::secret::Secret;
 use super::transcript::Transcript;
-use super::{Fingerprint, Profile, RequestView};
+use super::{Fingerprint, PointerError, Profile, RequestView};
 
 /// Says what of a request counts, and computes fingerprints.
 ///
-/// Method, original path and raw query always count. By default the body counts too, JSON by value and everything else
-/// byte for byte, with its media type and content coding.
+/// Method, original path and raw query always count. By default the body counts too, with its media type and content
+/// coding: JSON by value, `multipart/form-data` by its parts, everything else byte for byte.
 ///
 /// ```
 /// use http::{HeaderMap, HeaderValue, Method, header::CONTENT_TYPE};
@@ -37,6 +40,9 @@ pub struct Fingerprinter {
     body: Body,
     /// Sorted, each once: the order of the setters must not matter.
     headers: Vec<HeaderName>,
+    /// What does not count of JSON by value.
+    left_out: Pointers,
+    secret: Option<Secret>,
     profile: Profile,
 }
 
@@ -59,10 +65,14 @@ mod tag {
     pub(super) const BODY_CANONICAL_JSON: u8 = 1;
     pub(super) const BODY_IGNORED: u8 = 2;
     pub(super) const BODY_CUSTOM: u8 = 3;
+    pub(super) const BODY_PARTS: u8 = 4;
+    // In the options of a profile, after the names of headers, which hold neither.
+    pub(super) const KEYED: u8 = 0;
+    pub(super) const LEFT_OUT: u8 = 1;
 }
 
 impl Fingerprinter {
-    /// The default: JSON by value, everything else byte for byte.
+    /// The default: JSON by value, `multipart/form-data` by its parts, everything else byte for byte.
     #[must_use]
     pub fn new() -> Self {
         Self::with_body(Body::Canonical)
@@ -78,12 +88,18 @@ impl Fingerprinter {
     }
 
     fn with_body(body: Body) -> Self {
-        let mut new = Fingerprinter { body, headers: Vec::new(), profile: Profile::of_options(&[]) };
+        let mut new = Fingerprinter {
+            body,
+            headers: Vec::new(),
+            left_out: Pointers::default(),
+            secret: None,
+            profile: Profile::of_options(&[]),
+        };
         new.profile = new.current_profile();
         new
     }
 
-    /// Lets JSON bodies count byte for byte too, as evidence of what exactly was sent requires.
+    /// Lets JSON and `multipart/form-data` count byte for byte too, as evidence of what exactly was sent requires.
     #[must_use]
     pub fn raw_body(mut self) -> Self {
         self.body = Body::Raw;
@@ -110,6 +126,47 @@ impl Fingerprinter {
         self
     }
 
+    /// Leaves parts of JSON bodies out: the members and elements that these JSON pointers (RFC 6901) name, such as
+    /// `/sent_at` or `/items/0/trace`. Whether such a member is there at all does not count either. May be called several
+    /// times.
+    ///
+    /// It works where JSON counts by value. A body that counts byte for byte (compressed, malformed, a name twice in one
+    /// object) counts whole, and so does every body under [`raw_body`](Fingerprinter::raw_body).
+    ///
+    /// # Errors
+    ///
+    /// [`PointerError`] for a text that is no pointer, and for the empty pointer.
+    ///
+    /// ```
+    /// use idempotency::fingerprint::Fingerprinter;
+    ///
+    /// let fingerprinter = Fingerprinter::new().without_pointers(["/sent_at", "/client/attempt"])?;
+    /// # Ok::<_, idempotency::fingerprint::PointerError>(())
+    /// ```
+    pub fn without_pointers<P: AsRef<str>>(
+        mut self,
+        pointers: impl IntoIterator<Item = P>,
+    ) -> Result<Self, PointerError> {
+        for pointer in pointers {
+            self.left_out.insert(pointer.as_ref())?;
+        }
+        self.profile = self.current_profile();
+        Ok(self)
+    }
+
+    /// Makes the digests with HMAC-SHA-256 (RFC 2104) under this secret. A plain digest of a body with little in it, such
+    /// as a card number or a PIN, can be found by trying all bodies; whoever reads the store and not the secret cannot.
+    ///
+    /// Use at least 32 random bytes, the same ones in all processes: a short or guessable secret protects nothing, and
+    /// this is not checked. Another secret is another [`Profile`]. While an old one is being replaced, tell the layer by
+    /// [`previous_fingerprint`](crate::IdempotencyLayer::previous_fingerprint).
+    #[must_use]
+    pub fn keyed(mut self, secret: impl AsRef<[u8]>) -> Self {
+        self.secret = Some(Secret::new(secret.as_ref()));
+        self.profile = self.current_profile();
+        self
+    }
+
     /// The profile that the fingerprints carry.
     #[must_use]
     pub fn profile(&self) -> Profile {
@@ -128,13 +185,25 @@ impl Fingerprinter {
             // A header name holds no line feed.
             options.push(b'\n');
         }
+        // Nothing is added where neither is set.
+        if let Some(secret) = &self.secret {
+            options.push(tag::KEYED);
+            options.extend_from_slice(&secret.id());
+        }
+        if matches!(self.body, Body::Canonical) && !self.left_out.is_empty() {
+            options.push(tag::LEFT_OUT);
+            for text in self.left_out.texts() {
+                options.extend_from_slice(&(text.len() as u64).to_be_bytes());
+                options.extend_from_slice(text.as_bytes());
+            }
+        }
         Profile::of_options(&options)
     }
 
     /// Computes the fingerprint of a request.
     #[must_use]
     pub fn fingerprint(&self, request: &RequestView<'_>) -> Fingerprint {
-        let mut transcript = Transcript::new(self.profile);
+        let mut transcript = Transcript::new(self.profile, self.secret.as_ref());
         transcript.bytes(request.method.as_str().as_bytes());
         transcript.bytes(request.path.as_bytes());
         match request.query {
@@ -168,14 +237,36 @@ impl Fingerprinter {
             transcript.count(parts.len());
             parts.iter().for_each(|part| transcript.bytes(part));
         }
-        let canonical = if by_value && content.is_plain_json() { Canonical::scan(request.body) } else { None };
-        if let Some(canonical) = canonical {
-            transcript.tag(tag::BODY_CANONICAL_JSON);
-            canonical.emit(&mut |bytes| transcript.self_delimiting(bytes));
-        } else {
-            transcript.tag(tag::BODY_RAW);
-            transcript.bytes(request.body);
+        if by_value && content.is_plain_json() {
+            if let Some(canonical) = Canonical::scan(request.body, &self.left_out) {
+                transcript.tag(tag::BODY_CANONICAL_JSON);
+                return canonical.emit(&mut |bytes| transcript.self_delimiting(bytes));
+            }
+        } else if by_value
+            && let Some(boundary) = content.plain_form_boundary()
+            && let Some(parts) = multipart::scan(request.body, boundary)
+        {
+            transcript.tag(tag::BODY_PARTS);
+            return write_parts(transcript, &parts);
         }
+        transcript.tag(tag::BODY_RAW);
+        transcript.bytes(request.body);
+    }
+}
+
+/// Names without case, everything else as it was sent.
+fn write_parts(transcript: &mut Transcript, parts: &[Part<'_>]) {
+    transcript.count(parts.len());
+    let mut lower = Vec::new();
+    for part in parts {
+        transcript.count(part.field_count());
+        for (name, value) in part.fields() {
+            lower.clear();
+            lower.extend(name.iter().map(u8::to_ascii_lowercase));
+            transcript.bytes(&lower);
+            transcript.bytes(value);
+        }
+        transcript.bytes(part.content());
     }
 }
 
@@ -190,6 +281,8 @@ impl fmt::Debug for Fingerprinter {
         f.debug_struct("Fingerprinter")
             .field("body", &self.body)
             .field("headers", &self.headers)
+            .field("left_out", &self.left_out.texts())
+            .field("keyed", &self.secret.is_some())
             .field("profile", &self.profile)
             .finish()
     }
@@ -364,11 +457,11 @@ mod tests {
     #[test]
     fn a_raw_body_never_equals_a_canonical_one() {
         // H15: a body that holds the canonical bytes of another one.
-        let canonical = Canonical::scan(b"1").unwrap().to_vec();
-        let mut by_value = Transcript::new(Fingerprinter::new().profile());
+        let canonical = Canonical::scan(b"1", &Pointers::default()).unwrap().to_vec();
+        let mut by_value = Transcript::new(Fingerprinter::new().profile(), None);
         by_value.tag(tag::BODY_CANONICAL_JSON);
         by_value.self_delimiting(&canonical);
-        let mut raw = Transcript::new(Fingerprinter::new().profile());
+        let mut raw = Transcript::new(Fingerprinter::new().profile(), None);
         raw.tag(tag::BODY_RAW);
         raw.bytes(&canonical);
         assert_ne!(by_value.finish(), raw.finish());
@@ -392,10 +485,166 @@ mod tests {
             new().header(HeaderName::from_static("x-ax-b")).profile(),
             Fingerprinter::custom(1, |_| Vec::new()).profile(),
             Fingerprinter::custom(2, |_| Vec::new()).profile(),
+            new().keyed("a").profile(),
+            new().keyed("b").profile(),
+            new().raw_body().keyed("a").profile(),
+            new().without_pointers(["/a"]).unwrap().profile(),
+            new().without_pointers(["/a", "/b"]).unwrap().profile(),
+            new().without_pointers(["/a/b"]).unwrap().profile(),
+            new().without_pointers(["/a"]).unwrap().keyed("a").profile(),
         ];
         let distinct: std::collections::HashSet<_> = profiles.iter().collect();
         assert_eq!(distinct.len(), profiles.len());
         assert!(profiles.iter().all(|profile| profile.to_bytes()[0] == 1));
+    }
+
+    #[test]
+    fn the_profile_names_the_set_of_pointers_and_only_where_they_work() {
+        // H17, H18
+        let new = Fingerprinter::new;
+        let both = new().without_pointers(["/a", "/b"]).unwrap().profile();
+        let twice = new().without_pointers(["/b"]).unwrap().without_pointers(["/a/c", "/a", "/b"]).unwrap().profile();
+        assert_eq!(both, twice);
+        assert_eq!(new().without_pointers([""; 0]).unwrap().profile(), new().profile());
+        assert_eq!(new().without_pointers(["/a"]).unwrap().raw_body().profile(), new().raw_body().profile());
+        assert_eq!(new().raw_body().without_pointers(["/a"]).unwrap().profile(), new().raw_body().profile());
+    }
+
+    #[test]
+    fn pointers_leave_parts_of_json_out_and_nothing_else() {
+        // H17
+        let fingerprinter = Fingerprinter::new().without_pointers(["/sent_at"]).unwrap();
+        let base = json(r#"{"sent_at":1,"to":"a"}"#).by(&fingerprinter);
+        for body in [r#"{"to":"a", "sent_at":[2]}"#, r#"{"to":"a"}"#] {
+            assert_eq!(json(body).by(&fingerprinter), base, "{body}");
+        }
+        for body in [r#"{"sent_at":1,"to":"b"}"#, r#"{"sent_at":1,"to":"a","x":{"sent_at":1}}"#, r#"[{"to":"a"}]"#] {
+            assert_ne!(json(body).by(&fingerprinter), base, "{body}");
+        }
+        // No canonical form: every byte counts.
+        for (a, b) in
+            [(r#"{"sent_at":1,"#, r#"{"sent_at":2,"#), (r#"{"sent_at":1,"sent_at":1}"#, r#"{"sent_at":1,"sent_at":2}"#)]
+        {
+            assert_ne!(json(a).by(&fingerprinter), json(b).by(&fingerprinter));
+        }
+        let raw = fingerprinter.raw_body();
+        assert_ne!(json(r#"{"sent_at":1}"#).by(&raw), json(r#"{"sent_at":2}"#).by(&raw));
+    }
+
+    #[test]
+    fn a_text_that_is_no_pointer_is_refused() {
+        // H17
+        assert_eq!(Fingerprinter::new().without_pointers([""]).unwrap_err(), PointerError::WholeDocument);
+        let error = Fingerprinter::new().without_pointers(["/a", "b"]).unwrap_err();
+        assert_eq!(error, PointerError::NoSlash("b".to_owned()));
+        assert!(error.to_string().contains("\"b\""));
+    }
+
+    #[test]
+    fn digests_under_two_secrets_differ_and_none_is_the_plain_one() {
+        // H17, case F17
+        let digests = [Fingerprinter::new(), Fingerprinter::new().keyed("a"), Fingerprinter::new().keyed("b")]
+            .map(|fingerprinter| *json("{}").by(&fingerprinter).digest());
+        assert!(digests[0] != digests[1] && digests[0] != digests[2] && digests[1] != digests[2]);
+        let again = json("{ }").by(&Fingerprinter::new().keyed("a"));
+        assert_eq!(*again.digest(), digests[1]);
+        // Not by way of the profile only.
+        let plain = Transcript::new(again.profile(), None).finish();
+        assert_ne!(Transcript::new(again.profile(), Some(&Secret::new(b"a"))).finish(), plain);
+        let shown = format!("{:?}", Fingerprinter::new().keyed("s3cret"));
+        assert!(shown.contains("keyed: true") && !shown.contains("s3cret"), "{shown}");
+    }
+
+    fn upload(boundary: &str, file: &str) -> Fingerprint {
+        let content_type = format!("multipart/form-data; boundary={boundary}");
+        let body = format!(
+            "--{boundary}\r\nContent-Disposition: form-data; name=\"to\"\r\n\r\na\r\n\
+             --{boundary}\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n{file}\r\n--{boundary}--\r\n"
+        );
+        form(&content_type, &body)
+    }
+
+    fn form(content_type: &str, body: &str) -> Fingerprint {
+        form_by(&Fingerprinter::new(), content_type, body)
+    }
+
+    fn form_by(fingerprinter: &Fingerprinter, content_type: &str, body: &str) -> Fingerprint {
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_str(content_type).unwrap())]);
+        let (method, body) = (&Method::POST, body.as_bytes());
+        fingerprinter.fingerprint(&RequestView { method, path: "/files", query: None, headers: &headers, body })
+    }
+
+    #[test]
+    fn uploads_that_differ_in_the_boundary_only_are_equal() {
+        // H16, case F14
+        let first = upload("----WebKitFormBoundary7MA4YWxkTrZu0gW", "bytes");
+        assert_eq!(upload("----WebKitFormBoundaryQ0rVb2mZ1cX8yTeP", "bytes"), first);
+        let quoted = form("multipart/form-data; boundary=\"a b\"", "--a b\r\n\r\nx\r\n--a b--");
+        assert_eq!(form("Multipart/Form-Data; boundary=c; charset=utf-8", "--c\r\n\r\nx\r\n--c--\r\n"), quoted);
+        assert_ne!(upload("----WebKitFormBoundaryQ0rVb2mZ1cX8yTeP", "other"), first);
+        assert_ne!(upload("a", "--b\r\n\r\n"), upload("b", "--a\r\n\r\n"));
+    }
+
+    #[test]
+    fn whatever_is_in_a_part_counts() {
+        // H16, case F14
+        let one = |part: &str| form("multipart/form-data; boundary=b", &format!("--b\r\n{part}\r\n--b--"));
+        let base = one("a: 1\r\nc: 2\r\n\r\nx");
+        assert_eq!(one("A: 1\r\nC: 2\r\n\r\nx"), base);
+        let others = [
+            "a: 1\r\nc: 2\r\n\r\ny",
+            "a: 1\r\nc: 2\r\n\r\nx ",
+            "a: 1\r\nc: 2\r\n\r\n",
+            "a: 1\r\nc: 3\r\n\r\nx",
+            "a: 1\r\nc:2\r\n\r\nx",
+            "c: 2\r\na: 1\r\n\r\nx",
+            "a: 1\r\n\r\nx",
+            "a: 1\r\nd: 2\r\n\r\nx",
+            "\r\na: 1\r\nc: 2\r\n\r\nx",
+            "a: 1\r\nc: 2\r\n\r\nx\r\n--b\r\n\r\n",
+            "a: 1\r\n\r\n\r\n--b\r\nc: 2\r\n\r\nx",
+        ];
+        let distinct: std::collections::HashSet<_> = others.iter().map(|part| one(part)).chain([base]).collect();
+        assert_eq!(distinct.len(), others.len() + 1);
+    }
+
+    #[test]
+    fn a_form_that_is_not_well_formed_counts_byte_for_byte() {
+        // H16
+        let cut = |boundary: &str| {
+            form(
+                &format!("multipart/form-data; boundary={boundary}"),
+                &format!("--{boundary}\r\n\r\nx\r\n--{boundary}"),
+            )
+        };
+        assert_eq!(cut("a"), cut("a"));
+        assert_ne!(cut("a"), cut("b"));
+        let whole = |boundary: &str| format!("--{boundary}\r\n\r\nx\r\n--{boundary}--");
+        let (a, b) = (whole("a"), whole("b"));
+        for content_type in ["multipart/form-data", "multipart/form-data; boundary=x", "multipart/mixed; boundary=a"] {
+            assert_ne!(form(content_type, &a), form(content_type, &b), "{content_type}");
+        }
+        let raw = Fingerprinter::new().raw_body();
+        let by = |boundary, body| form_by(&raw, &format!("multipart/form-data; boundary={boundary}"), body);
+        assert_ne!(by("a", &a), by("b", &b));
+        let gzip = |body: &'static str, content_type| {
+            let headers = HeaderMap::new();
+            let request =
+                Request { headers, ..json(body) }.with(CONTENT_TYPE, content_type).with(CONTENT_ENCODING, "gzip");
+            request.by(&Fingerprinter::new())
+        };
+        assert_ne!(
+            gzip("--a\r\n\r\nx\r\n--a--", "multipart/form-data; boundary=a"),
+            gzip("--b\r\n\r\nx\r\n--b--", "multipart/form-data; boundary=b")
+        );
+    }
+
+    #[test]
+    fn a_raw_form_never_equals_one_with_parts() {
+        // H16: the same media type, and the body that has no parts holds what is hashed of the one that has.
+        let parts = form("multipart/form-data; boundary=a", "--a\r\n\r\nx\r\n--a--");
+        let hashed = [&1u64.to_be_bytes()[..], &0u64.to_be_bytes(), &1u64.to_be_bytes(), b"x"].concat();
+        assert_ne!(form("multipart/form-data", std::str::from_utf8(&hashed).unwrap()), parts);
     }
 
     #[test]
@@ -415,6 +664,18 @@ mod tests {
         assert_eq!(
             hex(&request.by(&Fingerprinter::new()).to_bytes()),
             "014bf5122f3445542e7afb95558608a556d756de4374a1a19db7de0bd495adb2c9fbaba77958d701"
+        );
+        let body = "--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a.txt\"\r\nContent-Type: text/plain\r\n\r\n\
+                    one\r\ntwo\r\n--b\r\n\r\nplain\r\n--b--\r\n";
+        assert_eq!(
+            hex(&form("multipart/form-data; boundary=b", body).to_bytes()),
+            "014bf5122f3445548ea1b245a34efc8ea17e974d165188f74405aa53e32b376273301f11366d2a13"
+        );
+        let keyed = Fingerprinter::new().keyed("0123456789abcdef0123456789abcdef");
+        let keyed = keyed.without_pointers(["/c", "/b/0"]).unwrap();
+        assert_eq!(
+            hex(&json(r#"{"a":"x","b":[1,true],"c":1}"#).by(&keyed).to_bytes()),
+            "01278205bd303eb214458cb1f1da4378794ec03c86c8a1a5697745d45ebbd63f72fa1da45b1f8f61"
         );
     }
 

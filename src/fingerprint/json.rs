@@ -7,8 +7,11 @@
 //! The encoding: a tag byte starts each value. Numbers and strings end with `string::END`, arrays and objects with a
 //! tag of their own. Members are a string and a value, ordered by the bytes of their names. Every value ends by itself,
 //! so the encoding can be read back in one way only.
+//!
+//! What a pointer names is read like everything else and then taken back: the form is that of the document without it.
 
-use super::members::{Index, OpenObject};
+use super::members::{Index, Mark, OpenObject};
+use super::pointers::{NodeId, Pointers};
 use super::{number, string};
 
 /// The deepest nesting of arrays and objects that has a canonical form.
@@ -30,15 +33,15 @@ pub(super) struct Canonical {
 }
 
 impl Canonical {
-    /// Reads a whole JSON text.
+    /// Reads a whole JSON text, of which what the pointers name does not count.
     ///
     /// `None` where it has no canonical form: not JSON (RFC 8259, so no byte order mark and nothing after the value),
     /// not UTF-8, a lone surrogate, one name twice in an object, nesting past [`MAX_DEPTH`], or a number whose exponent
-    /// does not fit into an `i128`.
-    pub(super) fn scan(text: &[u8]) -> Option<Canonical> {
+    /// does not fit into an `i128`. What the pointers name is no exception.
+    pub(super) fn scan(text: &[u8], left_out: &Pointers) -> Option<Canonical> {
         std::str::from_utf8(text).ok()?;
         let canonical = Canonical { arena: Vec::with_capacity(text.len()), index: Index::default() };
-        Scanner { text, at: 0, canonical, open: Vec::new() }.run()
+        Scanner { text, at: 0, canonical, open: Vec::new(), left_out }.run()
     }
 
     /// Gives out the canonical bytes in order, in pieces.
@@ -54,17 +57,38 @@ impl Canonical {
     }
 }
 
-/// An array or object whose end was not seen yet.
 enum Container {
     Array,
     Object(OpenObject),
 }
 
+/// An array or object whose end was not seen yet.
+struct Open {
+    container: Container,
+    /// Only where pointers lead into it, and apart, so that all others stay small.
+    walk: Option<Box<Walk>>,
+}
+
+/// How far the pointers into a container were followed.
+struct Walk {
+    node: NodeId,
+    /// Values that were started.
+    started: usize,
+    /// The place of the value that is being read.
+    child: Option<NodeId>,
+    /// Where that value began, if it does not count.
+    omitted: Option<Start>,
+}
+
+/// Where a value began: in the arena and in the index.
+struct Start(usize, Mark);
+
 struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
     canonical: Canonical,
-    open: Vec<Container>,
+    open: Vec<Open>,
+    left_out: &'a Pointers,
 }
 
 impl Scanner<'_> {
@@ -75,11 +99,19 @@ impl Scanner<'_> {
                 continue;
             }
             loop {
-                let Some(container) = self.open.last_mut() else {
+                let Some(open) = self.open.last_mut() else {
                     return self.peek().is_none().then_some(self.canonical);
                 };
-                if let Container::Object(_) = container {
-                    self.canonical.index.end_member(&self.canonical.arena);
+                let Canonical { arena, index } = &mut self.canonical;
+                let omitted = open.walk.as_mut().and_then(|walk| walk.omitted.take());
+                if let Some(Start(start, mark)) = &omitted {
+                    arena.truncate(*start);
+                    index.rewind(mark);
+                }
+                match &mut open.container {
+                    Container::Object(object) if omitted.is_some() => index.omit_member(object),
+                    Container::Object(_) => index.end_member(arena),
+                    Container::Array => {}
                 }
                 match self.next()? {
                     b',' => {
@@ -117,7 +149,13 @@ impl Scanner<'_> {
         }
         let Canonical { arena, index } = &mut self.canonical;
         arena.push(tag);
-        self.open.push(if tag == OBJECT { Container::Object(index.open_object(arena)) } else { Container::Array });
+        let container = if tag == OBJECT { Container::Object(index.open_object(arena)) } else { Container::Array };
+        let node = match self.open.last() {
+            None => self.left_out.root(),
+            Some(outer) => outer.walk.as_ref().and_then(|walk| walk.child),
+        };
+        let walk = node.map(|node| Box::new(Walk { node, started: 0, child: None, omitted: None }));
+        self.open.push(Open { container, walk });
         if self.peek()? == end {
             self.at += 1;
             self.close(end)?;
@@ -130,7 +168,7 @@ impl Scanner<'_> {
     /// Closes the innermost container, if `end` is what closes it.
     fn close(&mut self, end: u8) -> Option<()> {
         let Canonical { arena, index } = &mut self.canonical;
-        match (self.open.pop()?, end) {
+        match (self.open.pop()?.container, end) {
             (Container::Array, b']') => arena.push(ARRAY_END),
             (Container::Object(object), b'}') => {
                 index.close_object(&object, arena)?;
@@ -143,19 +181,35 @@ impl Scanner<'_> {
 
     /// Reads what stands before a value in the innermost container: in an object the name and the colon.
     fn start_element(&mut self) -> Option<()> {
-        if let Some(Container::Object(_)) = self.open.last() {
+        let mut name = 0..0;
+        if let Some(Open { container: Container::Object(_), .. }) = self.open.last() {
             if self.next()? != b'"' {
                 return None;
             }
-            let name = self.canonical.arena.len() + 1;
+            let start = self.canonical.arena.len() + 1;
             self.string()?;
-            let Canonical { arena, index } = &mut self.canonical;
-            if let Some(Container::Object(object)) = self.open.last_mut() {
-                index.start_member(object, arena, name..arena.len() - 1)?;
-            }
+            name = start..self.canonical.arena.len() - 1;
             if self.next()? != b':' {
                 return None;
             }
+        }
+        let Canonical { arena, index } = &mut self.canonical;
+        let open = self.open.last_mut()?;
+        if let Container::Object(object) = &mut open.container {
+            index.start_member(object, arena, name.clone())?;
+        }
+        let Some(walk) = &mut open.walk else {
+            return Some(());
+        };
+        let child = match open.container {
+            Container::Object(_) => self.left_out.member(walk.node, &arena[name]),
+            Container::Array => self.left_out.element(walk.node, walk.started),
+        };
+        walk.started += 1;
+        // Inside of what does not count there is nothing more to leave out.
+        walk.child = child.filter(|&child| !self.left_out.names(child));
+        if child.is_some() && walk.child.is_none() {
+            walk.omitted = Some(Start(arena.len(), index.mark()));
         }
         Some(())
     }
@@ -202,7 +256,7 @@ mod tests {
     use super::*;
 
     fn canonical(text: &str) -> Option<Vec<u8>> {
-        Canonical::scan(text.as_bytes()).map(|canonical| canonical.to_vec())
+        Canonical::scan(text.as_bytes(), &Pointers::default()).map(|canonical| canonical.to_vec())
     }
 
     #[test]
@@ -323,8 +377,9 @@ mod tests {
         ] {
             assert_eq!(canonical(text), None, "{text}");
         }
-        assert!(Canonical::scan(b"\"\xff\"").is_none());
-        assert!(Canonical::scan(b"\"\xed\xa0\x80\"").is_none());
+        for text in [&b"\"\xff\""[..], b"\"\xed\xa0\x80\""] {
+            assert!(Canonical::scan(text, &Pointers::default()).is_none());
+        }
     }
 
     #[test]
@@ -346,6 +401,67 @@ mod tests {
         assert!(canonical(&"[".repeat(1_000_000)).is_none());
     }
 
+    fn pointers(texts: &[&str]) -> Pointers {
+        let mut pointers = Pointers::default();
+        texts.iter().for_each(|text| pointers.insert(text).unwrap());
+        pointers
+    }
+
+    fn without(text: &str, left_out: &[&str]) -> Option<Vec<u8>> {
+        Canonical::scan(text.as_bytes(), &pointers(left_out)).map(|canonical| canonical.to_vec())
+    }
+
+    #[test]
+    fn what_a_pointer_names_does_not_count() {
+        // H17
+        for (text, left_out, equal) in [
+            (r#"{"a":1,"ts":{"b":[2]},"c":3}"#, &["/ts"][..], r#"{"a":1,"c":3}"#),
+            (r#"{"c":3,"ts":{"z":1,"b":[{"y":1,"x":2}]},"a":1}"#, &["/ts"], r#"{"a":1,"c":3}"#),
+            (r#"{"a":1}"#, &["/ts"], r#"{"a":1}"#),
+            (r#"{"ts":1}"#, &["/ts"], "{}"),
+            (r#"{"a":{"t":1,"u":2},"t":3}"#, &["/a/t"], r#"{"a":{"u":2},"t":3}"#),
+            (r#"{"a":{"t":{"t":1}}}"#, &["/a/t"], r#"{"a":{}}"#),
+            (r#"{"\u0061/b":1,"m~n":2,"":3,"d":4}"#, &["/a~1b", "/m~0n", "/"], r#"{"d":4}"#),
+            (r#"[1,{"b":1,"a":2},3]"#, &["/1"], "[1,3]"),
+            ("[1,2,3,4]", &["/0", "/3"], "[2,3]"),
+            ("[1]", &["/0"], "[]"),
+            ("[1,2]", &["/2", "/-", "/01"], "[1,2]"),
+            (r#"{"01":1,"-":2,"1":3,"d":4}"#, &["/01", "/-", "/1"], r#"{"d":4}"#),
+            (r#"[{"t":1,"b":2},{"t":3,"b":4}]"#, &["/0/t"], r#"[{"b":2},{"t":3,"b":4}]"#),
+            (r#"{"a":[[{"y":2,"x":1}],{"z":1,"b":2}]}"#, &["/a/0"], r#"{"a":[{"b":2,"z":1}]}"#),
+            (r#"{"a":[{"y":2,"x":1}],"b":{"d":1,"c":2}}"#, &["/a/0/x", "/b"], r#"{"a":[{"y":2}]}"#),
+            (r#"{"a":{"b":1,"c":2}}"#, &["/a", "/a/b"], "{}"),
+            ("1", &["/a"], "1"),
+        ] {
+            assert!(canonical(equal).is_some(), "{equal}");
+            assert_eq!(without(text, left_out), canonical(equal), "{text} {left_out:?}");
+        }
+    }
+
+    #[test]
+    fn arrays_are_told_apart_by_the_elements_that_count() {
+        // H17: each has its own second element left out.
+        assert_ne!(without("[1,9,3]", &["/1"]), without("[1,3]", &["/1"]));
+        assert_eq!(without("[1,9,3]", &["/1"]), without("[1,8,3]", &["/1"]));
+    }
+
+    #[test]
+    fn what_does_not_count_must_be_well_formed_all_the_same() {
+        // H15, H17
+        for text in [
+            r#"{"t":1,"t":2}"#,
+            r#"{"t":1,"a":1,"t":2}"#,
+            r#"{"a":1,"t":{"b":1,"b":2}}"#,
+            r#"{"t":nul}"#,
+            r#"{"t":}"#,
+            r#"{"t":"\ud800"}"#,
+            r#"{"t":1e170141183460469231731687303715884105728}"#,
+        ] {
+            assert_eq!(without(text, &["/t"]), None, "{text}");
+        }
+        assert_eq!(without(&format!("[{}{}]", "[".repeat(MAX_DEPTH), "]".repeat(MAX_DEPTH)), &["/0"]), None);
+    }
+
     #[test]
     fn many_unsorted_levels_are_put_in_order() {
         // H15
@@ -358,7 +474,8 @@ mod tests {
     #[test]
     fn a_sorted_text_needs_no_index() {
         // H15: the work for what is sorted is one pass.
-        let canonical = Canonical::scan(br#"{"a":[{"b":1},{"c":{"d":2,"e":3}}],"f":{}}"#).unwrap();
+        let text = br#"{"a":[{"b":1},{"c":{"d":2,"e":3}}],"f":{}}"#;
+        let canonical = Canonical::scan(text, &Pointers::default()).unwrap();
         let mut pieces = 0;
         canonical.emit(&mut |_| pieces += 1);
         assert_eq!(pieces, 1);
@@ -548,6 +665,50 @@ mod tests {
         }
     }
 
+    /// The tokens of the place that `path` leads to, if there is one below the top.
+    fn place(model: &Model, path: &[usize]) -> Option<Vec<String>> {
+        let (step, rest) = path.split_first()?;
+        let (token, child) = match model {
+            Model::Array(values) if !values.is_empty() => {
+                let at = step % values.len();
+                (at.to_string(), &values[at])
+            }
+            Model::Object(members) if !members.is_empty() => {
+                let (name, value) = members.iter().nth(step % members.len())?;
+                (name.clone(), value)
+            }
+            _ => return None,
+        };
+        Some([token].into_iter().chain(place(child, rest).unwrap_or_default()).collect())
+    }
+
+    fn pointer(tokens: &[String]) -> String {
+        tokens.iter().map(|token| format!("/{}", token.replace('~', "~0").replace('/', "~1"))).collect()
+    }
+
+    /// The value without the named places.
+    fn prune(model: &Model, at: &mut Vec<String>, names: &[Vec<String>]) -> Model {
+        let mut kept = |token: String, value: &Model| {
+            at.push(token);
+            let kept = (!names.contains(at)).then(|| prune(value, at, names));
+            at.pop();
+            kept
+        };
+        match model {
+            Model::Array(values) => {
+                let values = values.iter().enumerate();
+                Model::Array(values.filter_map(|(index, value)| kept(index.to_string(), value)).collect())
+            }
+            Model::Object(members) => {
+                let members = members.iter();
+                Model::Object(
+                    members.filter_map(|(name, value)| Some((name.clone(), kept(name.clone(), value)?))).collect(),
+                )
+            }
+            scalar => scalar.clone(),
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1500))]
 
@@ -574,6 +735,22 @@ mod tests {
         }
 
         #[test]
+        fn a_value_without_what_pointers_name_is_the_value_that_never_had_it(
+            value in model(),
+            paths in prop::collection::vec(prop::collection::vec(any::<usize>(), 1..5), 0..4),
+            a in any::<u64>(),
+            b in any::<u64>(),
+        ) {
+            // H17
+            let names: Vec<Vec<String>> = paths.iter().filter_map(|path| place(&value, path)).collect();
+            let texts: Vec<_> = names.iter().map(|tokens| pointer(tokens)).collect();
+            let texts: Vec<_> = texts.iter().map(String::as_str).collect();
+            let pruned = prune(&value, &mut Vec::new(), &names);
+            let (text, expected) = (Speller::spell(&value, a), Speller::spell(&pruned, b));
+            prop_assert_eq!(without(&text, &texts), canonical(&expected), "{} {} {:?}", text, expected, texts);
+        }
+
+        #[test]
         fn two_independent_small_values_compare_as_values(a in model(), b in model(), seed in any::<u64>()) {
             // H15
             let (first, second) = (Speller::spell(&a, seed), Speller::spell(&b, !seed));
@@ -592,7 +769,7 @@ mod tests {
         #[test]
         fn no_bytes_make_the_scanner_panic(text in prop::collection::vec(any::<u8>(), 0..200)) {
             // H15
-            let _ = Canonical::scan(&text);
+            let _ = Canonical::scan(&text, &Pointers::default());
         }
 
         #[test]
@@ -600,9 +777,9 @@ mod tests {
             // H15
             let mut text = Speller::spell(&value, seed).into_bytes();
             let at = at.index(text.len());
-            let _ = Canonical::scan(&text[..at]);
+            let _ = Canonical::scan(&text[..at], &Pointers::default());
             text[at] = byte;
-            let _ = Canonical::scan(&text).map(|canonical| canonical.to_vec());
+            let _ = Canonical::scan(&text, &Pointers::default()).map(|canonical| canonical.to_vec());
         }
     }
 }

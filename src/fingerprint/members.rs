@@ -37,6 +37,12 @@ pub(super) struct OpenObject {
     sorted: bool,
 }
 
+/// How many entries there were.
+pub(super) struct Mark {
+    objects: usize,
+    members: usize,
+}
+
 /// See the module. All positions are those of one arena, which grows while the index is built.
 #[derive(Default)]
 pub(super) struct Index {
@@ -80,6 +86,28 @@ impl Index {
             member.end = arena.len();
             member.objects.end = self.objects.len();
         }
+    }
+
+    /// Takes back the innermost object's last member, whose value does not count. Its name stays, so that a second
+    /// member of that name is still noticed.
+    pub(super) fn omit_member(&mut self, object: &mut OpenObject) {
+        // The bytes in the arena are not all to be given out, so the object needs its entry.
+        object.sorted = false;
+        if let Some(member) = self.open.last_mut() {
+            member.end = member.name.start - 1;
+            member.objects.end = member.objects.start;
+        }
+    }
+
+    /// Where the entries end now. A value begins here.
+    pub(super) fn mark(&self) -> Mark {
+        Mark { objects: self.objects.len(), members: self.members.len() }
+    }
+
+    /// Forgets the entries of the value that began at the mark, whose end was seen.
+    pub(super) fn rewind(&mut self, mark: &Mark) {
+        self.objects.truncate(mark.objects);
+        self.members.truncate(mark.members);
     }
 
     /// The closing tag of the innermost object comes next. `None` if two of its members have one name.

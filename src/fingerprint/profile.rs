@@ -8,7 +8,8 @@ use sha2::{Digest, Sha256};
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Profile([u8; 8]);
 
-/// The version of the encoding that `transcript.rs` and `json.rs` define. A change to either needs a new one.
+/// The version of the encoding that `transcript.rs`, `json.rs` and `multipart.rs` define. A change to one of them needs a
+/// new version, once a release has this one.
 pub(super) const ALGORITHM: u8 = 1;
 
 impl Profile {

@@ -59,9 +59,23 @@ impl<S: Store> IdempotencyLayer<S> {
     }
 
     /// What makes two requests the same request.
+    ///
+    /// Requests that were accepted under other settings can no longer be compared and count as the same, unless
+    /// [`previous_fingerprint`](IdempotencyLayer::previous_fingerprint) names those settings.
     #[must_use]
     pub fn fingerprint(self, fingerprinter: Fingerprinter) -> Self {
         self.with(|config| config.fingerprinter = fingerprinter)
+    }
+
+    /// What made two requests the same before [`fingerprint`](IdempotencyLayer::fingerprint) was changed: requests are
+    /// computed in this way too, and compared so with what was stored so. May be called for several. Take it out when the
+    /// last record from before the change has expired; each one costs another pass over the body.
+    ///
+    /// It compares with records of the past. A process that has not been deployed yet does not know the new settings, so
+    /// what a newer process stores still counts as the same there.
+    #[must_use]
+    pub fn previous_fingerprint(self, fingerprinter: Fingerprinter) -> Self {
+        self.with(|config| config.previous_fingerprinters.push(fingerprinter))
     }
 
     /// What an answer means for its operation.

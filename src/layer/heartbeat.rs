@@ -29,11 +29,16 @@ pub(crate) enum Held<C> {
 
 impl<C: Claim> Held<C> {
     /// `place` is this process's row of the key: it goes when the lease is lost, so that the next request asks the store.
-    pub(crate) fn new(claim: C, place: Option<Place>) -> Self {
+    pub(super) fn new(claim: C, place: Option<Place>) -> Self {
         match claim.lease() {
             Some(lease) => Self::Beating(Heartbeat::start(claim, lease, place)),
             None => Self::Still(claim),
         }
+    }
+
+    /// Of an operation that has no row in a layer's table.
+    pub(crate) fn alone(claim: C) -> Self {
+        Self::new(claim, None)
     }
 
     /// Takes back what a transactional claim has lent; a lease lends nothing.

@@ -71,13 +71,9 @@ async fn find<S: Store, R: Body>(shared: &Shared<S>, claim: &ClaimRequest) -> Fo
             match shared.room.inflight.meet(claim.lookup().digest()) {
                 Meeting::Ask(ticket) => return Found::Ticket(ticket),
                 Meeting::Running(owner) => return running(claim, &owner),
+                Meeting::Elsewhere(asker) if asker == *claim.fingerprints() => return Found::Busy(None),
                 // The store knows whether another request's fingerprint is the owner's: ask, for oneself alone.
-                Meeting::Elsewhere(asker) => {
-                    return match claim.compare(&asker) {
-                        Match::Same => Found::Busy(None),
-                        Match::Different | Match::OtherProfile => Found::Ticket(Ticket::without_place()),
-                    };
-                }
+                Meeting::Elsewhere(_) => return Found::Ticket(Ticket::without_place()),
                 // Whoever asked may get an error, go, or learn nothing of this request: then the next one asks.
                 Meeting::Wait(word) => {
                     if let Some(found) = word.await.ok().and_then(|word| heed(claim, &word)) {
@@ -95,8 +91,9 @@ fn heed<R: Body>(claim: &ClaimRequest, word: &Word) -> Option<Found<R>> {
     match word {
         Word::Running(owner) => Some(running(claim, owner)),
         Word::Committed(record) => Some(Found::Reply(replay(claim, record))),
-        Word::Mismatch(asker) => (asker == claim.fingerprint()).then(|| Found::Reply(reply::mismatch())),
-        Word::InProgress(asker, wait) => (asker == claim.fingerprint()).then_some(Found::Busy(*wait)),
+        // Equal in all profiles: one that is equal in the current one may differ in the one that was compared (H18).
+        Word::Mismatch(asker) => (asker == claim.fingerprints()).then(|| Found::Reply(reply::mismatch())),
+        Word::InProgress(asker, wait) => (asker == claim.fingerprints()).then_some(Found::Busy(*wait)),
     }
 }
 

@@ -87,15 +87,18 @@ where
         EndpointKey::MatchedPath => Endpoint::new(&parts.method, extract::matched_path(&parts).unwrap_or(path)),
         EndpointKey::Ignored => Endpoint::none(),
     };
-    let fingerprint = config.fingerprinter.fingerprint(&RequestView {
+    let view = RequestView {
         method: &parts.method,
         path,
         query: extract::original_query(&parts),
         headers: &parts.headers,
         body: &data,
-    });
+    };
+    let fingerprint = config.fingerprinter.fingerprint(&view);
+    let previous = config.previous_fingerprinters.iter().map(|previous| previous.fingerprint(&view)).collect();
     let retention = parts.extensions.get::<Retention>().map_or(config.retention, |retention| retention.0);
-    let claim = ClaimRequest::new(LookupKey::new(scope, key, endpoint), fingerprint, retention);
+    let lookup = LookupKey::new(scope, key, endpoint);
+    let claim = ClaimRequest::new(lookup, fingerprint, retention).with_previous(previous);
     let until = meet::patience(&shared);
     let reply = match meet::meet(&shared, &claim, until).await {
         Met::Reply(reply) => reply,

@@ -85,7 +85,7 @@ impl<S: Store, Svc> Story<S, Svc> {
             let claim = match ask(&self.shared, &self.claim).await {
                 Ok(Verdict::Claimed(claim)) => claim,
                 Ok(Verdict::InProgress { retry_after }) if self.shared.config.wait.is_some() => {
-                    ticket.elsewhere(*self.claim.fingerprint());
+                    ticket.elsewhere(self.claim.fingerprints());
                     return Told::Busy(Busy { story: self, ticket, retry_after });
                 }
                 Ok(verdict) => {
@@ -161,9 +161,9 @@ async fn ask<S: Store>(shared: &Shared<S>, claim: &ClaimRequest) -> Result<Verdi
 fn share<C>(ticket: Ticket, verdict: &Verdict<C>, claim: &ClaimRequest) {
     match verdict {
         Verdict::Replay(record) => ticket.committed(|| Arc::new(record.clone())),
-        Verdict::Mismatch => ticket.share(|| Word::Mismatch(*claim.fingerprint())),
+        Verdict::Mismatch => ticket.share(|| Word::Mismatch(claim.fingerprints().clone())),
         Verdict::InProgress { retry_after } => {
-            ticket.share(|| Word::InProgress(*claim.fingerprint(), *retry_after));
+            ticket.share(|| Word::InProgress(claim.fingerprints().clone(), *retry_after));
         }
         // Each asks for itself.
         Verdict::Claimed(_) | Verdict::Orphaned => {}

@@ -32,6 +32,7 @@ use crate::record::{Answer, Record};
 pub use memory::{MemoryClaim, MemoryStore};
 #[cfg(feature = "postgres")]
 pub use postgres::{Isolation, PostgresClaim, PostgresStore, PostgresStoreBuilder};
+pub(crate) use request::Fingerprints;
 pub use request::{ClaimRequest, Fence, Token};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteClaim, SqliteStore};

@@ -16,6 +16,7 @@ const LEASE: Duration = Duration::from_secs(10);
 enum Fault {
     None,
     IgnoresFingerprint,
+    IgnoresPreviousFingerprints,
     IgnoresScope,
     FoldsCase,
     ClaimsTwice,
@@ -50,7 +51,8 @@ fn changed(request: &ClaimRequest, fault: Fault) -> ClaimRequest {
         Fault::RefusesOtherProfiles => Fingerprint::new(Profile::from_bytes([0; 8]), *request.fingerprint().digest()),
         _ => *request.fingerprint(),
     };
-    ClaimRequest::new(lookup, fingerprint, request.retention())
+    let previous = if fault == Fault::IgnoresPreviousFingerprints { &[] } else { request.previous() };
+    ClaimRequest::new(lookup, fingerprint, request.retention()).with_previous(previous.to_vec())
 }
 
 impl Store for Broken {
@@ -191,6 +193,7 @@ caught! {
     IgnoresFingerprint by a_completed_key_with_another_request_is_a_mismatch
     IgnoresFingerprint by completion_keeps_the_claims_fingerprint
     IgnoresFingerprint by an_honest_retry_is_never_a_mismatch
+    IgnoresPreviousFingerprints by a_request_is_compared_in_the_stored_profile
     IgnoresScope by scopes_compare_byte_for_byte
     IgnoresScope by scope_key_and_endpoint_are_told_apart
     FoldsCase by keys_compare_byte_for_byte

@@ -64,7 +64,8 @@ async fn of_many_at_once_one_runs() {
 async fn a_lease_is_kept_alive_and_a_lost_one_records_nothing() {
     let clock = ManualClock::default();
     let store = MemoryStore::new().lease(Duration::from_secs(3)).unwrap().clock(clock.clone());
-    let slow = store.run(&operation("slow", b""), async |_| {
+    let asked = operation("slow", b"");
+    let slow = store.run(&asked, async |_| {
         for _ in 0..20 {
             tokio::time::sleep(Duration::from_millis(500)).await;
             clock.advance(Duration::from_millis(500));
@@ -74,7 +75,8 @@ async fn a_lease_is_kept_alive_and_a_lost_one_records_nothing() {
     });
     assert_eq!(slow.await.unwrap(), Ran::Executed(Finish::Commit("slow".into())));
 
-    let stale = store.run(&operation("stale", b""), async |running| {
+    let asked = operation("stale", b"");
+    let stale = store.run(&asked, async |running| {
         assert_eq!(running.attempt().number(), 1);
         clock.advance(Duration::from_secs(3));
         assert!(matches!(commits(&store, "stale", b"", "rival").await, Ran::Executed(_)));
@@ -123,13 +125,15 @@ async fn a_transaction_that_is_kept_or_ended_is_an_error() {
     let store = store_on(&pool).await;
     create_effects(&pool).await;
     let (keep, mut kept) = tokio::sync::mpsc::unbounded_channel();
-    let held = store.run(&operation("held", b""), |running| async move {
+    let asked = operation("held", b"");
+    let held = store.run(&asked, |running| async move {
         keep.send(running.tx::<Postgres>().await.unwrap()).unwrap();
         Ok::<_, ()>(Finish::Commit("held".into()))
     });
     assert!(matches!(held.await, Err(RunError::Store(error)) if error.kind() == ErrorKind::HeldTransaction));
     drop(kept.recv().await);
-    let ended = store.run(&operation("ended", b""), |running| async move {
+    let asked = operation("ended", b"");
+    let ended = store.run(&asked, |running| async move {
         let mut tx = running.tx::<Postgres>().await.unwrap();
         sqlx::raw_sql("COMMIT").execute(&mut *tx).await.unwrap();
         drop(tx);

@@ -58,8 +58,7 @@ macro_rules! claim_part {
             bool_or(objsubid = 1 AND classid::int8 = (($4 >> 32) & 4294967295)
                 AND objid::int8 = ($4 & 4294967295)) AS holds_key,
             bool_or(objsubid = 2 AND classid::int8 = ($5::int8 & 4294967295)
-                AND (objid::int8 & 255) = ($6::int8 & 255)
-                AND (objid::int8 >> 8) <> (($6::int8 & 4294967295) >> 8)) AS holds_other
+                AND objid::int8 <> ($6::int8 & 4294967295)) AS holds_other
         FROM pg_locks
         WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock'
             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())

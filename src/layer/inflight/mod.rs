@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::fingerprint::Fingerprint;
 use crate::record::Record;
+use crate::store::Fingerprints;
 
 pub(super) use queue::{Caps, Queued, Turn};
 pub(super) use ticket::{Place, Ticket};
@@ -49,8 +50,8 @@ pub(super) enum Entry {
     Asking(Vec<oneshot::Sender<Word>>),
     /// The handler runs.
     Running(Fingerprint),
-    /// It runs in another process, for a request with this fingerprint, and one request here asks from time to time.
-    Elsewhere(Fingerprint),
+    /// It runs in another process, as this request was told, which asks again from time to time.
+    Elsewhere(Fingerprints),
 }
 
 /// What the one who asked has learned, for those who waited.
@@ -60,10 +61,10 @@ pub(super) enum Word {
     Running(Fingerprint),
     /// It is done; the record is committed.
     Committed(Arc<Record>),
-    /// The store told a request with this fingerprint that the key is another's.
-    Mismatch(Fingerprint),
-    /// The store told a request with this fingerprint that the same request runs elsewhere, and when to ask again.
-    InProgress(Fingerprint, Option<Duration>),
+    /// The store told this request that the key is another's.
+    Mismatch(Fingerprints),
+    /// The store told this request that it runs elsewhere, and when to ask again.
+    InProgress(Fingerprints, Option<Duration>),
 }
 
 /// What a request finds.
@@ -72,8 +73,8 @@ pub(super) enum Meeting {
     Ask(Ticket),
     /// It runs in this process.
     Running(Fingerprint),
-    /// It runs in another process, which a request of this fingerprint was told.
-    Elsewhere(Fingerprint),
+    /// It runs in another process, as this request was told.
+    Elsewhere(Fingerprints),
     /// Somebody is asking. An error of the receiver means: meet again.
     Wait(oneshot::Receiver<Word>),
 }
@@ -84,7 +85,7 @@ impl Inflight {
         let full = rows.by_key.len() >= CAPACITY;
         match rows.by_key.get_mut(digest).map(|row| &mut row.entry) {
             Some(Entry::Running(fingerprint)) => Meeting::Running(*fingerprint),
-            Some(Entry::Elsewhere(fingerprint)) => Meeting::Elsewhere(*fingerprint),
+            Some(Entry::Elsewhere(asker)) => Meeting::Elsewhere(asker.clone()),
             Some(Entry::Asking(waiting)) => {
                 let (sender, receiver) = oneshot::channel();
                 // Whoever has given up waiting makes room for others.

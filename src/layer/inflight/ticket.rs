@@ -7,6 +7,7 @@ use super::queue::Turn;
 use super::{Digest, Entry, Inflight, Row, Word};
 use crate::fingerprint::Fingerprint;
 use crate::record::Record;
+use crate::store::Fingerprints;
 
 /// The right to ask the store for a key. Dropped without a word, the next one asks. `None`: the table was full.
 pub(in crate::layer) struct Ticket(Option<Place>);
@@ -30,9 +31,9 @@ impl Ticket {
     }
 
     /// It runs in another process. The ticket's holder goes on asking, for all who wait here.
-    pub(in crate::layer) fn elsewhere(&self, fingerprint: Fingerprint) {
+    pub(in crate::layer) fn elsewhere(&self, asker: &Fingerprints) {
         if let Some(place) = &self.0 {
-            tell(place.replace(Entry::Elsewhere(fingerprint)), || Word::InProgress(fingerprint, None));
+            tell(place.replace(Entry::Elsewhere(asker.clone())), || Word::InProgress(asker.clone(), None));
         }
     }
 

@@ -82,6 +82,21 @@ pub async fn another_profile_counts_as_a_match<H: Harness>(harness: &H) {
     assert_eq!(name(&verdict(&store, &new).await), "replay");
 }
 
+/// A request that was computed in the stored profile too is compared in it (H18). While the first one runs a store may
+/// not be able to, but an honest retry is in progress all the same.
+pub async fn a_request_is_compared_in_the_stored_profile<H: Harness>(harness: &H) {
+    let store = harness.store().await;
+    let lookup = request("previous", 1).lookup().clone();
+    let old = asked(lookup.clone(), fingerprint(1, 1));
+    let new = |body| asked(lookup.clone(), fingerprint(2, body)).with_previous(vec![fingerprint(1, body)]);
+    let claim = claimed(&store, &old).await;
+    assert_eq!(name(&verdict(&store, &new(1)).await), "in progress");
+    assert!(["mismatch", "in progress"].contains(&name(&verdict(&store, &new(2)).await)));
+    settled(claim, Settlement::Commit(kept(answer("done")))).await;
+    assert_eq!(name(&verdict(&store, &new(2)).await), "mismatch");
+    assert_eq!(replayed(&store, &new(1)).await.fingerprint, *old.fingerprint(), "the record stays as it is");
+}
+
 /// Whoever asks for a running key is told at once (case C29).
 pub async fn a_claim_never_waits_for_a_rival<H: Harness>(harness: &H) {
     let (one, other) = (harness.store().await, harness.store().await);

@@ -1,4 +1,6 @@
-//! Whose key, on which endpoint, for which request (H10–H14, H18).
+//! Whose key, on which endpoint, for which request (H10–H18).
+
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
@@ -11,8 +13,12 @@ use idempotency::fingerprint::Fingerprinter;
 use idempotency::layer::EndpointKey;
 use idempotency::{IdempotencyLayer, MemoryStore, Scope};
 
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
 use crate::support::counters::Counters;
-use crate::support::http::{Gate, KEY, Runs, layer, post, post_body, request, send};
+use crate::support::fake::Fake;
+use crate::support::http::{Gate, KEY, Runs, layer, post, post_body, request, send, settle_down};
 
 #[derive(Clone)]
 struct Principal(&'static str);
@@ -211,4 +217,130 @@ async fn a_request_of_another_profile_is_never_a_mismatch() {
     }
     assert_eq!(counters.of("other_profile"), 6);
     assert_eq!(runs.count(), 1);
+}
+
+/// A JSON request with the key `k`.
+fn json(body: &'static str) -> Request {
+    let mut request = post_body("k", body);
+    request.headers_mut().insert("content-type", "application/json".parse().unwrap());
+    request
+}
+
+// H18: with the old settings named, a rolling deploy tells requests apart all the same: in the store, and in flight by
+// the store and by one table of a process alone.
+#[tokio::test]
+async fn a_previous_fingerprint_tells_requests_apart_across_a_deploy() {
+    let counters = Counters::default();
+    let _guard = counters.install();
+    let (runs, gate, store) = (Runs::default(), Gate::new(), MemoryStore::new());
+    let old = IdempotencyLayer::new(store.clone(), Scope::shared()).fingerprint(Fingerprinter::new().raw_body());
+    let new = |layer: IdempotencyLayer<MemoryStore>| {
+        let keyed = Fingerprinter::new().keyed("0123456789abcdef0123456789abcdef");
+        // The first of the two was never in use: the order does not matter.
+        layer
+            .fingerprint(keyed)
+            .previous_fingerprint(Fingerprinter::new())
+            .previous_fingerprint(Fingerprinter::new().raw_body())
+    };
+    let same_process = new(old.clone());
+    let new_process = new(IdempotencyLayer::new(store.clone(), Scope::shared()));
+    let app = |layer: &IdempotencyLayer<MemoryStore>| gate.app(&runs).layer(layer.clone());
+    let first = tokio::spawn({
+        let app = app(&old);
+        async move { send(&app, json(r#"{"a":1}"#)).await }
+    });
+    gate.entered().await;
+    // The old settings decide, so another spelling is another request.
+    let others = [r#"{"a":2}"#, r#"{"a": 1}"#];
+    for layer in [&same_process, &new_process] {
+        assert_eq!(send(&app(layer), json(r#"{"a":1}"#)).await.said(), "409 in-progress");
+        for other in others {
+            assert_eq!(send(&app(layer), json(other)).await.said(), "422 key-reused", "{other}");
+        }
+    }
+    gate.open(1);
+    assert_eq!(first.await.unwrap().said(), "201");
+    for layer in [&same_process, &new_process] {
+        for other in others {
+            assert_eq!(send(&app(layer), json(other)).await.said(), "422 key-reused", "{other}");
+        }
+        let replay = send(&app(layer), json(r#"{"a":1}"#)).await;
+        assert!(replay.is_replay() && replay.text() == "run 1");
+    }
+    assert_eq!(counters.of("other_profile"), 0);
+    // What is not named cannot be compared: another body counts as a match, and is counted.
+    let unnamed = IdempotencyLayer::new(store, Scope::shared());
+    assert!(send(&app(&unnamed), json(r#"{"a":2}"#)).await.is_replay());
+    assert_eq!(counters.of("other_profile"), 1);
+    assert_eq!(runs.count(), 1);
+}
+
+// H18: what is stored is of the current settings.
+#[tokio::test]
+async fn a_previous_fingerprint_is_compared_with_and_never_stored() {
+    let (runs, store) = (Runs::default(), MemoryStore::new());
+    let plain = || IdempotencyLayer::new(store.clone(), Scope::shared());
+    let raw = || Fingerprinter::new().raw_body();
+    let new = runs.app().layer(plain().previous_fingerprint(raw()));
+    assert_eq!(send(&new, json(r#"{"a":1}"#)).await.said(), "201");
+    assert!(send(&new, json(r#"{"a": 1}"#)).await.is_replay(), "by value");
+    assert!(send(&runs.app().layer(plain()), json(r#"{"a": 1}"#)).await.is_replay());
+    let old = runs.app().layer(plain().fingerprint(raw()));
+    assert!(send(&old, json(r#"{"a":2}"#)).await.is_replay(), "the old layer does not know the new settings");
+    assert_eq!(runs.count(), 1);
+}
+
+// H18, H21, H46: two requests that are one by the new settings may be two by the old ones, which decide here. The 422 of
+// the one that asked is none of the honest retry's that waits behind it.
+#[tokio::test]
+async fn a_mismatch_by_the_previous_settings_is_not_shared_with_an_honest_retry() {
+    let (runs, go) = (Runs::default(), Arc::new(Semaphore::new(0)));
+    let store = Fake::new().on_claim({
+        let go = Arc::clone(&go);
+        move |call| {
+            let go = Arc::clone(&go);
+            async move {
+                if call == 2 {
+                    go.acquire().await.unwrap().forget();
+                }
+                None
+            }
+        }
+    });
+    let raw = || Fingerprinter::new().raw_body();
+    let old = IdempotencyLayer::new(store.clone(), Scope::shared()).fingerprint(raw());
+    assert_eq!(send(&runs.app().layer(old), json(r#"{"a":1}"#)).await.said(), "201");
+    let new = runs.app().layer(IdempotencyLayer::new(store.clone(), Scope::shared()).previous_fingerprint(raw()));
+    let mut all = JoinSet::new();
+    for body in [r#"{"a": 1}"#, r#"{"a":1}"#, r#"{"a": 1}"#] {
+        let app = new.clone();
+        all.spawn(async move { (body, send(&app, json(body)).await) });
+        settle_down().await;
+    }
+    assert_eq!(store.claims(), 2);
+    go.add_permits(1);
+    for (body, answer) in all.join_all().await {
+        assert_eq!(answer.said(), if body == r#"{"a":1}"# { "201" } else { "422 key-reused" }, "{body}");
+    }
+    assert_eq!(runs.count(), 1);
+}
+
+// H16, case F14: a client's library draws a new boundary for every attempt.
+#[tokio::test]
+async fn an_upload_is_the_same_request_whatever_its_boundary() {
+    let upload = |boundary: &str, file: &str| {
+        let body =
+            format!("--{boundary}\r\nContent-Disposition: form-data; name=\"f\"\r\n\r\n{file}\r\n--{boundary}--\r\n");
+        let mut request = request(Method::POST, "/", Some("k"), body);
+        let content_type = format!("multipart/form-data; boundary={boundary}");
+        request.headers_mut().insert("content-type", content_type.parse().unwrap());
+        request
+    };
+    let (by_parts, raw) = (layer(), layer().fingerprint(Fingerprinter::new().raw_body()));
+    for (layer, retry) in [(by_parts, "201"), (raw, "422 key-reused")] {
+        let app = Runs::default().app().layer(layer);
+        assert_eq!(send(&app, upload("one", "bytes")).await.said(), "201");
+        assert_eq!(send(&app, upload("two", "bytes")).await.said(), retry);
+        assert_eq!(send(&app, upload("two", "other")).await.said(), "422 key-reused");
+    }
 }
