@@ -105,6 +105,12 @@ impl Running {
         Tx::take(&self.extensions).await
     }
 
+    /// What the store has attached, for stores of your own.
+    #[must_use]
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
     /// Which attempt this is.
     #[must_use]
     pub fn attempt(&self) -> &Attempt {

@@ -15,6 +15,8 @@ mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+mod any;
+mod coded;
 mod memory;
 mod request;
 mod stored;
@@ -29,6 +31,8 @@ use http::Extensions;
 use crate::error::Error;
 use crate::record::{Answer, Record};
 
+pub use any::{AnyClaim, AnyStore};
+pub use coded::{BodyCodec, CodedClaim, CodedStore};
 pub use memory::{MemoryClaim, MemoryStore};
 #[cfg(feature = "postgres")]
 pub use postgres::{Isolation, PostgresClaim, PostgresStore, PostgresStoreBuilder};
@@ -154,6 +158,17 @@ pub enum Verdict<C> {
 }
 
 impl<C> Verdict<C> {
+    /// The same verdict with another claim in it.
+    pub fn map_claim<D>(self, map: impl FnOnce(C) -> D) -> Verdict<D> {
+        match self {
+            Self::Claimed(claim) => Verdict::Claimed(map(claim)),
+            Self::Replay(record) => Verdict::Replay(record),
+            Self::InProgress { retry_after } => Verdict::InProgress { retry_after },
+            Self::Mismatch => Verdict::Mismatch,
+            Self::Orphaned => Verdict::Orphaned,
+        }
+    }
+
     /// The same verdict for somebody who cannot own the claim. `Err` gives the claim back.
     ///
     /// # Errors

@@ -19,3 +19,4 @@ mod postgres;
 mod run;
 mod service;
 mod sqlite;
+mod wrapped_stores;

@@ -119,13 +119,7 @@ impl Store for MemoryStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Verdict<MemoryClaim>, Error> {
         let shared = &self.shared;
         let verdict = shared.table.claim(request, shared.clock.now(), shared.lease)?;
-        Ok(match verdict {
-            Verdict::Claimed(owner) => Verdict::Claimed(MemoryClaim { shared: Arc::clone(shared), owner }),
-            Verdict::Replay(record) => Verdict::Replay(record),
-            Verdict::InProgress { retry_after } => Verdict::InProgress { retry_after },
-            Verdict::Mismatch => Verdict::Mismatch,
-            Verdict::Orphaned => Verdict::Orphaned,
-        })
+        Ok(verdict.map_claim(|owner| MemoryClaim { shared: Arc::clone(shared), owner }))
     }
 }
 

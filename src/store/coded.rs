@@ -1,0 +1,135 @@
+//! A store whose answers' bodies are kept in another form: compressed, or encrypted at rest (H41).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Extensions;
+
+use super::{Claim, ClaimRequest, Fence, Kept, Purge, RollbackOnDrop, Settled, Settlement, Store, Unkeyed, Verdict};
+use crate::error::{Error, ErrorKind};
+use crate::record::AnswerBody;
+
+/// How bodies are kept. Header fields and statuses are not touched.
+pub trait BodyCodec: Send + Sync + 'static {
+    /// The stored form of a body.
+    fn encode(&self, body: Bytes) -> Bytes;
+
+    /// The body of a stored form.
+    ///
+    /// # Errors
+    /// Whatever says that this is not what `encode` made: the request is then answered 503, never run again.
+    fn decode(&self, stored: Bytes) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+}
+
+/// A store around a store: bodies pass a [`BodyCodec`] on their way in and out.
+///
+/// Every process that uses the same keys must use the same codec. A request's fingerprint is compared before its answer
+/// is decoded, so that a wrong body is told 422 also where the answer cannot be read (case F16).
+#[derive(Clone)]
+pub struct CodedStore<S> {
+    inner: S,
+    codec: Arc<dyn BodyCodec>,
+}
+
+impl<S: Store> CodedStore<S> {
+    /// Keeps the bodies of `inner` in the form of `codec`.
+    pub fn new(inner: S, codec: impl BodyCodec) -> Self {
+        Self { inner, codec: Arc::new(codec) }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for CodedStore<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CodedStore").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+impl<S: Store> Store for CodedStore<S> {
+    type Claim = CodedClaim<S::Claim>;
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<Verdict<Self::Claim>, Error> {
+        let verdict = self.inner.claim(request).await?;
+        let verdict = verdict.map_claim(|inner| CodedClaim { inner, codec: Arc::clone(&self.codec) });
+        decoded(self.codec.as_ref(), verdict)
+    }
+
+    fn unkeyed(&self) -> Option<Box<dyn Unkeyed>> {
+        self.inner.unkeyed()
+    }
+}
+
+impl<S: Purge> Purge for CodedStore<S> {
+    async fn purge(&self, limit: u32) -> Result<u64, Error> {
+        self.inner.purge(limit).await
+    }
+}
+
+/// A claim of a [`CodedStore`].
+pub struct CodedClaim<C> {
+    inner: C,
+    codec: Arc<dyn BodyCodec>,
+}
+
+impl<C: fmt::Debug> fmt::Debug for CodedClaim<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CodedClaim").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+impl<C: Claim> Claim for CodedClaim<C> {
+    fn attach(&self, extensions: &mut Extensions) {
+        self.inner.attach(extensions);
+    }
+
+    fn take_back(&mut self) -> Result<(), Error> {
+        self.inner.take_back()
+    }
+
+    fn attempt(&self) -> u64 {
+        self.inner.attempt()
+    }
+
+    fn fence(&self) -> Option<Fence> {
+        self.inner.fence()
+    }
+
+    fn lease(&self) -> Option<Duration> {
+        self.inner.lease()
+    }
+
+    async fn renew(&mut self) -> Result<(), Error> {
+        self.inner.renew().await
+    }
+
+    async fn settle(self, settlement: Settlement) -> Result<Settled, Error> {
+        let Self { inner, codec } = self;
+        let encoded = |mut kept: Kept| {
+            if let AnswerBody::Kept(body) = kept.answer.body {
+                kept.answer.body = AnswerBody::Kept(codec.encode(body));
+            }
+            kept
+        };
+        let settlement = match settlement {
+            Settlement::Commit(kept) => Settlement::Commit(encoded(kept)),
+            Settlement::Refuse(kept) => Settlement::Refuse(encoded(kept)),
+            Settlement::Abandon => Settlement::Abandon,
+        };
+        Ok(match inner.settle(settlement).await? {
+            Settled::Recorded => Settled::Recorded,
+            Settled::Superseded(verdict) => Settled::Superseded(decoded(codec.as_ref(), verdict)?),
+        })
+    }
+}
+
+impl<C: RollbackOnDrop> RollbackOnDrop for CodedClaim<C> {}
+
+fn decoded<C>(codec: &dyn BodyCodec, verdict: Verdict<C>) -> Result<Verdict<C>, Error> {
+    let Verdict::Replay(mut record) = verdict else { return Ok(verdict) };
+    if let AnswerBody::Kept(stored) = record.answer.body {
+        let body = codec.decode(stored).map_err(|error| Error::with_source(ErrorKind::Unreadable, error))?;
+        record.answer.body = AnswerBody::Kept(body);
+    }
+    Ok(Verdict::Replay(record))
+}

@@ -1,0 +1,109 @@
+//! Stores around stores: they pass the kit like what they hold.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use idempotency::record::AnswerBody;
+use idempotency::store::{AnyStore, BodyCodec, CodedStore, Isolation, Store, Verdict};
+use idempotency::testing::ManualClock;
+use idempotency::testing::store::{Harness, answer, completed, request};
+use idempotency::{ErrorKind, LookupKey, MemoryStore};
+
+use crate::support::postgres::PostgresHarness;
+
+const LEASE: Duration = Duration::from_secs(10);
+
+/// A memory store in some wrapping.
+struct Wrapped<S> {
+    memory: MemoryStore,
+    clock: ManualClock,
+    store: S,
+}
+
+impl<S> Wrapped<S> {
+    fn new(wrap: impl FnOnce(MemoryStore) -> S) -> Self {
+        let clock = ManualClock::default();
+        let memory = MemoryStore::new().lease(LEASE).unwrap().clock(clock.clone());
+        Self { store: wrap(memory.clone()), memory, clock }
+    }
+}
+
+impl<S: Store> Harness for Wrapped<S> {
+    type Store = S;
+
+    const FREES_ON_DROP: bool = false;
+
+    async fn store(&self) -> S {
+        self.store.clone()
+    }
+
+    async fn expire(&self, _: &LookupKey) {
+        self.clock.advance(Duration::from_secs(3600));
+    }
+
+    async fn records(&self) -> u64 {
+        self.memory.len() as u64
+    }
+
+    async fn end_leases(&self) {
+        self.clock.advance(LEASE);
+    }
+}
+
+/// Not a cipher, but all that one does here: another form, and a check.
+struct Mask(u8);
+
+impl BodyCodec for Mask {
+    fn encode(&self, body: Bytes) -> Bytes {
+        std::iter::once(self.0).chain(body.iter().map(|byte| byte ^ self.0)).collect()
+    }
+
+    fn decode(&self, stored: Bytes) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {
+        match stored.split_first() {
+            Some((mask, rest)) if *mask == self.0 => Ok(rest.iter().map(|byte| byte ^ self.0).collect()),
+            _ => Err("another mask".into()),
+        }
+    }
+}
+
+/// `PostgresHarness` behind an `AnyStore`.
+struct AnyPostgres(PostgresHarness);
+
+impl Harness for AnyPostgres {
+    type Store = AnyStore;
+
+    const FREES_ON_DROP: bool = true;
+
+    async fn store(&self) -> AnyStore {
+        AnyStore::new(self.0.store().await)
+    }
+
+    async fn expire(&self, lookup: &LookupKey) {
+        self.0.expire(lookup).await;
+    }
+
+    async fn records(&self) -> u64 {
+        self.0.records().await
+    }
+}
+
+idempotency::store_conformance!(any_memory, async { Wrapped::new(AnyStore::new) });
+idempotency::store_conformance!(any_postgres, async {
+    AnyPostgres(PostgresHarness::new(Isolation::ReadCommitted).await)
+});
+idempotency::store_conformance!(coded, async { Wrapped::new(|memory| CodedStore::new(memory, Mask(0x5a))) });
+
+// H41, cases F16, K16: the stored form is the codec's, and a wrong body is told so where it cannot be read.
+#[tokio::test]
+async fn a_body_is_kept_in_the_codecs_form_only() {
+    let memory = MemoryStore::new();
+    let coded = CodedStore::new(memory.clone(), Mask(0x5a));
+    completed(&coded, &request("k", 1), answer("secret")).await;
+    let Verdict::Replay(raw) = memory.claim(&request("k", 1)).await.unwrap() else { panic!() };
+    assert!(matches!(&raw.answer.body, AnswerBody::Kept(body) if body != "secret" && body.len() == 7));
+    let Verdict::Replay(record) = coded.claim(&request("k", 1)).await.unwrap() else { panic!() };
+    assert_eq!(record.answer, answer("secret"));
+    let other = CodedStore::new(memory, Mask(0x33));
+    assert!(matches!(other.claim(&request("k", 2)).await, Ok(Verdict::Mismatch)));
+    assert_eq!(other.claim(&request("k", 1)).await.unwrap_err().kind(), ErrorKind::Unreadable);
+}
