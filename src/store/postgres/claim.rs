@@ -53,7 +53,7 @@ impl PostgresClaim {
             Err(elapsed) => return Err(Error::with_source(ErrorKind::Unavailable, elapsed)),
             Ok(Err(error)) => {
                 // A transaction that will not settle is of no use; the answer is the error, not the rollback's.
-                let _ = roll_back(transaction).await;
+                self.roll_back(transaction).await;
                 return Err(before_commit::<Postgres>(error));
             }
         }
@@ -88,21 +88,23 @@ impl PostgresClaim {
 
     /// Undoes what the handler wrote, and makes sure that it was the claim's transaction which held it. On a connection
     /// that does not answer in time the server undoes it, when it finds out.
-    async fn undo(&self, transaction: Tx) -> Result<(), Error> {
-        timeout(self.store.settle_timeout, self.undo_whole(transaction)).await.unwrap_or(Ok(()))
-    }
-
-    async fn undo_whole(&self, mut transaction: Tx) -> Result<(), Error> {
-        match self.store.statements.current_xid(&mut transaction).await {
-            Ok(current) if current.as_deref() != Some(self.row.xid.as_str()) => {
+    async fn undo(&self, mut transaction: Tx) -> Result<(), Error> {
+        let current = self.store.statements.current_xid(&mut transaction);
+        match timeout(self.store.settle_timeout, current).await {
+            Ok(Ok(current)) if current.as_deref() != Some(self.row.xid.as_str()) => {
                 return Err(self.ended(transaction).await);
             }
             // An aborted transaction cannot be asked, nor can a lost connection: the rollback undoes either, or the
             // server already has.
-            Ok(_) | Err(_) => {}
+            Ok(Ok(_) | Err(_)) => self.roll_back(transaction).await,
+            Err(_) => {}
         }
-        let _ = roll_back(transaction).await;
         Ok(())
+    }
+
+    /// What the rollback says is of no interest: a connection that cannot roll back is ended, and the server does it.
+    async fn roll_back(&self, transaction: Tx) {
+        let _ = timeout(self.store.settle_timeout, roll_back(transaction)).await;
     }
 
     /// Stores a refusal in a transaction of its own (S11). Where that is not possible somebody else's verdict stands,
@@ -152,7 +154,7 @@ impl PostgresClaim {
 
     /// The claim's transaction was ended by the handler, or by sqlx: the key is closed until a person looks (H29).
     async fn ended(&self, transaction: Tx) -> Error {
-        let _ = timeout(self.store.settle_timeout, roll_back(transaction)).await;
+        self.roll_back(transaction).await;
         let error = match self.in_time(self.store_finished(ORPHANED, self.request.retention(), None)).await {
             Ok(_) => Error::new(ErrorKind::TransactionEnded),
             Err(error) => Error::with_source(ErrorKind::TransactionEnded, error),
