@@ -1,16 +1,18 @@
 //! What a handler may know of its own attempt (H28).
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use crate::error::{Error, ErrorKind};
 use crate::fingerprint::Fingerprint;
 use crate::lookup::LookupKey;
 use crate::scope::ScopeId;
-use crate::store::{Claim, ClaimRequest, Fence};
+use crate::store::{Checkpoint, Claim, ClaimRequest, Fence, LeaseControl};
 
 const DOMAIN: &[u8] = b"idempotency/attempt/1\0";
 
@@ -24,21 +26,37 @@ struct Inner {
     fingerprint: Fingerprint,
     number: u64,
     fence: Option<Fence>,
-    deadline: Option<Instant>,
+    deadline: Deadline,
+    control: Option<Arc<dyn LeaseControl>>,
+    dispatched: AtomicBool,
 }
 
 impl Attempt {
-    pub(crate) fn new<C: Claim>(asked: &ClaimRequest, claim: &C) -> Self {
-        Self::from_parts(asked, claim.attempt(), claim.fence(), claim.lease())
+    /// `asked_at`: when the claim was sent. A lease counts from there, since the store's answer may have taken long (S20).
+    pub(crate) fn new<C: Claim>(asked: &ClaimRequest, claim: &C, asked_at: Instant) -> Self {
+        let ends = claim.lease().and_then(|lease| asked_at.checked_add(lease));
+        Self::build(asked, claim.attempt(), (claim.fence(), ends), claim.control())
     }
 
-    pub(crate) fn from_parts(asked: &ClaimRequest, number: u64, fence: Option<Fence>, lease: Option<Duration>) -> Self {
+    /// An attempt that holds no lease.
+    pub(crate) fn without_lease(asked: &ClaimRequest) -> Self {
+        Self::build(asked, 1, (None, None), None)
+    }
+
+    fn build(
+        asked: &ClaimRequest,
+        number: u64,
+        (fence, deadline): (Option<Fence>, Option<Instant>),
+        control: Option<Arc<dyn LeaseControl>>,
+    ) -> Self {
         Self(Arc::new(Inner {
             lookup: asked.lookup().clone(),
             fingerprint: *asked.fingerprint(),
             number,
             fence,
-            deadline: lease.and_then(|lease| Instant::now().checked_add(lease)),
+            deadline: Deadline(Mutex::new(deadline)),
+            control,
+            dispatched: AtomicBool::new(false),
         }))
     }
 
@@ -61,10 +79,56 @@ impl Attempt {
         self.0.fence
     }
 
-    /// When the lease that was taken for this attempt ends unless it is renewed; `None` for transactional stores.
+    /// When the lease ends unless it is renewed again, by this host's clock and counted from before it was asked for: the
+    /// store's own end is later. It moves on while renewals succeed. Once it has passed, another attempt may be running.
+    /// `None` for transactional stores.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.0.deadline
+        self.0.deadline.get()
+    }
+
+    /// Says that the handler is about to call somebody else, in a way that cannot be undone: call it before the call
+    /// goes out, and go on only if it succeeds (S22).
+    ///
+    /// From then on a crash, a panic, an error of the service, a broken body, 5xx, 408, 425 and 429 mean that what came
+    /// of it is *unknown*. What follows then is the store's [`OnUnknown`](crate::store::OnUnknown), by default 409
+    /// `outcome-unknown` until an operator has settled the key. Other 4xx are kept as decisions. The handler's own
+    /// [`Outcome`](crate::Outcome) has the last word, as always.
+    ///
+    /// # Errors
+    /// [`ErrorKind::LeaseLost`]: another attempt owns the key; do not call. [`ErrorKind::Setup`]: the store has no leases,
+    /// so nothing outside its transaction can be held. Anything else: it could not be recorded; do not call.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves it recorded or not; the attempt itself counts as not dispatched.
+    pub async fn dispatching(&self) -> Result<(), Error> {
+        let Some(control) = &self.0.control else {
+            return Err(Error::with_source(ErrorKind::Setup, "this attempt holds no lease; use a store in lease mode"));
+        };
+        control.dispatching().await?;
+        self.0.dispatched.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Whether [`Attempt::dispatching`] has succeeded.
+    #[must_use]
+    pub fn is_dispatched(&self) -> bool {
+        self.0.dispatched.load(Ordering::SeqCst)
+    }
+
+    /// What an earlier attempt at this operation has left behind, where the store keeps checkpoints (S23).
+    #[must_use]
+    pub fn last_checkpoint(&self) -> Option<&Checkpoint> {
+        self.0.control.as_ref()?.checkpoint()
+    }
+
+    pub(crate) fn control(&self) -> Option<&Arc<dyn LeaseControl>> {
+        self.0.control.as_ref()
+    }
+
+    /// A renewal that was asked for at `asked_at` has succeeded.
+    pub(crate) fn renewed(&self, asked_at: Instant, lease: Duration) {
+        self.0.deadline.set(asked_at.checked_add(lease));
     }
 
     /// An id for one step of the operation: equal for all its attempts, after a crash too, and different for every
@@ -94,6 +158,19 @@ impl Attempt {
     }
 }
 
+/// When a lease ends, as far as this host can tell.
+struct Deadline(Mutex<Option<Instant>>);
+
+impl Deadline {
+    fn get(&self) -> Option<Instant> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, ends: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = ends;
+    }
+}
+
 impl fmt::Debug for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Attempt")
@@ -115,7 +192,7 @@ mod tests {
         let lookup = LookupKey::new(ScopeId::new(scope).unwrap(), Key::new(key).unwrap(), Endpoint::none());
         let fingerprint = Fingerprint::new(Profile::from_bytes([1; 8]), [body; 32]);
         let asked = ClaimRequest::new(lookup, fingerprint, Duration::from_secs(60));
-        Attempt::from_parts(&asked, number, Some(Fence(number)), None)
+        Attempt::build(&asked, number, (Some(Fence(number)), None), None)
     }
 
     // D5

@@ -14,6 +14,10 @@ pub(crate) enum Event {
     RanUnprotected,
     /// A lease store could not record the answer of a handler that had succeeded.
     Unsaved,
+    /// The answer of such a handler was recorded after all.
+    RecordedLate,
+    /// A handler called somebody else, and what came of it is not known.
+    OutcomeUnknown,
     LeaseLost,
     RenewalFailed,
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -35,6 +39,8 @@ impl Event {
             Self::Refused(problem) => problem,
             Self::RanUnprotected => "ran_unprotected",
             Self::Unsaved => "unsaved",
+            Self::RecordedLate => "recorded_late",
+            Self::OutcomeUnknown => "outcome_unknown",
             Self::LeaseLost => "lease_lost",
             Self::RenewalFailed => "renewal_failed",
             #[cfg(any(feature = "postgres", feature = "sqlite"))]

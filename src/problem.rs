@@ -114,7 +114,7 @@ problems! {
     /// Another attempt took the key over while the handler ran.
     LeaseLost, "lease-lost", CONFLICT, 10, true, "Taken over by another attempt",
         "Another attempt has taken this operation over. Send the same request again to get its answer.";
-    /// An earlier attempt stopped after it had called somebody else. No store of this version tells so.
+    /// An earlier attempt stopped after it had called somebody else.
     OutcomeUnknown, "outcome-unknown", CONFLICT, 9, false, "Outcome unknown",
         "An earlier attempt stopped before its outcome was known. The operator has to settle it.";
     /// Whose key it is cannot be told.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, StatusCode};
@@ -87,6 +87,8 @@ pub enum Ran {
     Mismatch,
     /// An earlier run ended its transaction itself; a person has to look.
     Orphaned,
+    /// An earlier run stopped after it had called somebody else; a person has to look.
+    Unknown,
 }
 
 /// What the work may use.
@@ -174,8 +176,12 @@ pub trait RunOnce: Store {
     {
         async move {
             let asked = operation.claim.again();
+            let asked_at = Instant::now();
             match self.claim(&asked).await.map_err(RunError::Store)? {
-                Verdict::Claimed(claim) => execute(&asked, claim, work).await,
+                Verdict::Claimed(claim) => {
+                    let attempt = Attempt::new(&asked, &claim, asked_at);
+                    execute(&asked, claim, attempt, work).await
+                }
                 verdict => Ok(told(verdict)),
             }
         }
@@ -184,7 +190,7 @@ pub trait RunOnce: Store {
 
 impl<S: Store> RunOnce for S {}
 
-async fn execute<C, F, Fut, E>(asked: &ClaimRequest, claim: C, work: F) -> Result<Ran, RunError<E>>
+async fn execute<C, F, Fut, E>(asked: &ClaimRequest, claim: C, attempt: Attempt, work: F) -> Result<Ran, RunError<E>>
 where
     C: Claim,
     F: FnOnce(Running) -> Fut,
@@ -192,10 +198,9 @@ where
 {
     let mut extensions = Extensions::new();
     claim.attach(&mut extensions);
-    let attempt = Attempt::new(asked, &claim);
     let is_lease = claim.lease().is_some();
-    let mut held = Held::alone(claim);
-    let finished = work(Running { extensions, attempt }).await;
+    let mut held = Held::alone(claim, &attempt);
+    let finished = work(Running { extensions, attempt: attempt.clone() }).await;
     held.take_back().map_err(RunError::Store)?;
     let Some(claim) = held.release().await else {
         emit(Event::Unsaved);
@@ -203,7 +208,7 @@ where
     };
     let (settlement, result) = match finished {
         Ok(finish) => (settlement(asked, &finish), Ok(finish)),
-        Err(error) => (Settlement::Abandon, Err(error)),
+        Err(error) => (failed(&attempt), Err(error)),
     };
     let settled = claim.settle(settlement).await;
     match (settled, result) {
@@ -221,6 +226,11 @@ where
         }
         (Err(error), Ok(_)) => Err(RunError::Store(error)),
     }
+}
+
+/// How a claim ends whose work failed.
+fn failed(attempt: &Attempt) -> Settlement {
+    if attempt.is_dispatched() { Settlement::Unknown } else { Settlement::Abandon }
 }
 
 fn settlement(asked: &ClaimRequest, finish: &Finish) -> Settlement {
@@ -249,6 +259,7 @@ fn told<C>(verdict: Verdict<C>) -> Ran {
         Verdict::InProgress { retry_after } => Ran::InProgress { retry_after },
         Verdict::Mismatch => Ran::Mismatch,
         Verdict::Orphaned => Ran::Orphaned,
+        Verdict::Unknown => Ran::Unknown,
         // Not for us to have.
         Verdict::Claimed(_) => Ran::InProgress { retry_after: None },
     }

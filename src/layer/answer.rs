@@ -21,9 +21,11 @@ use super::heartbeat::Held;
 use super::inflight::Place;
 use super::reply::{self, Reply};
 use super::story::{End, Run};
+use super::{Shared, late};
+use crate::attempt::Attempt;
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit, emit_error};
-use crate::policy::{Decision, Outcome, Retention};
+use crate::policy::{Decision, Meaning, Outcome, Retention};
 use crate::problem::{Conflicted, Problem};
 use crate::record::{Answer, AnswerBody, Record};
 use crate::store::{Claim, ClaimRequest, Kept, Settled, Settlement};
@@ -40,7 +42,7 @@ pub(super) enum Handled<R: Body, E> {
 /// An answer with its body as far as it was read.
 pub(super) struct HandledAnswer<R: Body> {
     parts: Parts,
-    outcome: Outcome,
+    meaning: Meaning,
     body: ReadBody<R>,
 }
 
@@ -56,7 +58,7 @@ enum ReadBody<R: Body> {
 /// Takes the transaction back and reads as much of the answer as is to be kept.
 pub(super) async fn read<C: Claim, R: Body, E>(
     config: &Config,
-    wire: Wire,
+    (wire, attempt): (Wire, &Attempt),
     method: &Method,
     held: &mut Held<C>,
     response: Response<R>,
@@ -65,12 +67,14 @@ pub(super) async fn read<C: Claim, R: Body, E>(
         return Handled::Held(error);
     }
     let (parts, body) = response.into_parts();
-    let outcome = match parts.extensions.get::<Problem>() {
+    // Once for all questions: a handler that has answered dispatches nothing any more.
+    let is_dispatched = attempt.is_dispatched();
+    let meaning = match parts.extensions.get::<Problem>() {
         // The refusal of a layer further in: "in progress" is no decision about the operation (H42).
-        Some(_) => Some(Outcome::abandon()),
-        None => wire.outcome(&config.policy, &parts),
+        Some(_) => Some(Meaning::of_failure(is_dispatched)),
+        None => wire.outcome(&config.policy, &parts, is_dispatched),
     };
-    let as_it_comes = outcome.is_some_and(|word| word.is_streaming() || word.decision() == Decision::Abandon)
+    let as_it_comes = meaning.is_some_and(goes_as_it_comes)
         || is_stream(method, &parts, body.size_hint().lower(), config.answer_limit);
     let body = if as_it_comes {
         ReadBody::Untouched(body)
@@ -78,13 +82,23 @@ pub(super) async fn read<C: Claim, R: Body, E>(
         read_whole(body, config.answer_limit, config.buffer_for).await
     };
     // The status of a gRPC answer may come last, or later than anybody waits: then it is done, and not kept (H36).
-    let outcome = match (&body, outcome) {
-        (ReadBody::Broken(..), _) => Outcome::abandon(),
-        (_, Some(outcome)) => outcome,
-        (ReadBody::Whole(_, trailers), None) => grpc::outcome_of_trailers(&config.policy, trailers.as_ref()),
-        (ReadBody::Untouched(_) | ReadBody::Rest(..), None) => grpc::presumed(&parts),
+    let meaning = match (&body, meaning) {
+        (ReadBody::Broken(..), _) => Meaning::of_failure(is_dispatched),
+        (_, Some(meaning)) => meaning,
+        (ReadBody::Whole(_, trailers), None) => {
+            grpc::outcome_of_trailers(&config.policy, trailers.as_ref(), is_dispatched)
+        }
+        (ReadBody::Untouched(_) | ReadBody::Rest(..), None) => grpc::presumed(&parts, is_dispatched),
     };
-    Handled::Answer(Box::new(HandledAnswer { parts, outcome, body }))
+    Handled::Answer(Box::new(HandledAnswer { parts, meaning, body }))
+}
+
+/// Whether nothing of the body is kept, whatever its length.
+fn goes_as_it_comes(meaning: Meaning) -> bool {
+    match meaning {
+        Meaning::Outcome(outcome) => outcome.is_streaming() || outcome.decision() == Decision::Abandon,
+        Meaning::Unknown => true,
+    }
 }
 
 async fn read_whole<R: Body>(body: R, limit: usize, buffer_for: Duration) -> ReadBody<R> {
@@ -125,43 +139,48 @@ fn record(asked: &ClaimRequest, settlement: &Settlement) -> Option<Record> {
         Settlement::Commit(kept) | Settlement::Refuse(kept) => {
             Some(Record { fingerprint: *asked.fingerprint(), answer: kept.answer.clone() })
         }
-        Settlement::Abandon => None,
+        Settlement::Abandon | Settlement::Unknown => None,
     }
 }
 
 impl<R: Body> HandledAnswer<R> {
     /// Settles the claim and gives the reply.
-    pub(super) async fn settle<C: Claim, E>(
+    pub(super) async fn settle<S, C: Claim, E>(
         self: Box<Self>,
-        config: &Config,
+        shared: &Shared<S>,
         asked: &ClaimRequest,
-        claim: C,
+        (claim, attempt): (C, &Attempt),
         place: Option<&Place>,
     ) -> Run<R, E> {
         let is_lease = claim.lease().is_some() || claim.fence().is_some();
-        let decision = self.outcome.decision();
-        let conflicted = decision == Decision::Abandon && self.parts.extensions.get::<Conflicted>().is_some();
-        let settlement = match decision {
-            Decision::Commit => Settlement::Commit(self.kept(config, asked)),
-            Decision::Refuse => Settlement::Refuse(self.kept(config, asked)),
-            Decision::Abandon => Settlement::Abandon,
+        let settlement = self.settlement(&shared.config, asked);
+        let conflicted =
+            matches!(settlement, Settlement::Abandon) && self.parts.extensions.get::<Conflicted>().is_some();
+        let event = match settlement {
+            Settlement::Commit(_) | Settlement::Refuse(_) => Event::Executed,
+            Settlement::Abandon => Event::Abandoned,
+            Settlement::Unknown => Event::OutcomeUnknown,
         };
+        let late = attempt.control().map(|control| (Arc::clone(control), settlement.clone()));
         // Those who wait get the record just settled, without asking the store.
-        let shared =
+        let waited_for =
             place.filter(|place| place.has_queue()).and_then(|place| Some((place, record(asked, &settlement)?)));
         let reply = match claim.settle(settlement).await {
             Ok(Settled::Recorded) => {
-                if let Some((place, record)) = shared {
+                if let Some((place, record)) = waited_for {
                     place.settled(|| Arc::new(record));
                 }
-                emit(if decision == Decision::Abandon { Event::Abandoned } else { Event::Executed });
+                emit(event);
                 self.into_reply()
             }
             Ok(Settled::Superseded(verdict)) => reply::of_verdict(verdict),
             // The work is done and no transaction can undo it: the client gets its answer, and the key is held until
-            // its lease ends (H35).
+            // it is recorded or its lease ends (H35).
             Err(error) if is_lease && error.kind() != ErrorKind::LeaseLost => {
                 emit_error(Event::Unsaved, &error);
+                if let Some((control, settlement)) = late {
+                    shared.room.tasks.detach(late::record(control, settlement));
+                }
                 self.into_reply()
             }
             Err(error) if error.kind() == ErrorKind::Conflict => return Run::Conflicted(reply::failed(&error)),
@@ -170,10 +189,19 @@ impl<R: Body> HandledAnswer<R> {
         if conflicted { Run::Conflicted(reply) } else { Run::End(End::Reply(reply)) }
     }
 
+    fn settlement(&self, config: &Config, asked: &ClaimRequest) -> Settlement {
+        let Meaning::Outcome(outcome) = self.meaning else { return Settlement::Unknown };
+        match outcome.decision() {
+            Decision::Commit => Settlement::Commit(self.kept(config, asked, outcome)),
+            Decision::Refuse => Settlement::Refuse(self.kept(config, asked, outcome)),
+            Decision::Abandon => Settlement::Abandon,
+        }
+    }
+
     /// What the store keeps of it.
-    fn kept(&self, config: &Config, asked: &ClaimRequest) -> Kept {
+    fn kept(&self, config: &Config, asked: &ClaimRequest, outcome: Outcome) -> Kept {
         let (body, trailers) = match &self.body {
-            ReadBody::Whole(data, trailers) if self.outcome.keeps_body() => {
+            ReadBody::Whole(data, trailers) if outcome.keeps_body() => {
                 (AnswerBody::Kept(data.clone()), trailers.as_ref().map(|trailers| config.headers.filter(trailers)))
             }
             _ => {

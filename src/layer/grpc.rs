@@ -5,7 +5,7 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
-use crate::policy::{Outcome, Policy};
+use crate::policy::{Meaning, Outcome, Policy};
 use crate::problem::Problem;
 
 /// On every refusal of a gRPC call: the problem's type URI.
@@ -34,12 +34,15 @@ impl Wire {
     }
 
     /// What the head of an answer means, the handler's own word first. `None` where the status is yet to come.
-    pub(super) fn outcome(self, policy: &Policy, head: &Parts) -> Option<Outcome> {
+    pub(super) fn outcome(self, policy: &Policy, head: &Parts, is_dispatched: bool) -> Option<Meaning> {
         match self {
-            Self::Http => Some(policy.outcome(head)),
+            Self::Http if is_dispatched => Some(policy.dispatched_outcome(head).into()),
+            Self::Http => Some(Meaning::Outcome(policy.outcome(head))),
             Self::Grpc => {
-                head.extensions.get::<Outcome>().copied().or_else(|| {
-                    head.headers.contains_key(GRPC_STATUS).then(|| policy.grpc_outcome(code(&head.headers)))
+                let own = head.extensions.get::<Outcome>().copied().map(Meaning::Outcome);
+                own.or_else(|| {
+                    let has_status = head.headers.contains_key(GRPC_STATUS);
+                    has_status.then(|| of_code(policy, code(&head.headers), is_dispatched))
                 })
             }
         }
@@ -47,14 +50,22 @@ impl Wire {
 }
 
 /// What the trailers of an answer mean whose head has no status.
-pub(super) fn outcome_of_trailers(policy: &Policy, trailers: Option<&HeaderMap>) -> Outcome {
-    policy.grpc_outcome(trailers.and_then(code))
+pub(super) fn outcome_of_trailers(policy: &Policy, trailers: Option<&HeaderMap>, is_dispatched: bool) -> Meaning {
+    of_code(policy, trailers.and_then(code), is_dispatched)
+}
+
+fn of_code(policy: &Policy, code: Option<i32>, is_dispatched: bool) -> Meaning {
+    if is_dispatched {
+        Policy::dispatched_grpc_outcome(code).into()
+    } else {
+        Meaning::Outcome(policy.grpc_outcome(code))
+    }
 }
 
 /// What an answer means whose status is not waited for. A unary call that failed has no message and says so in its
 /// head; so what sends messages has done its work, and is not to be run again.
-pub(super) fn presumed(head: &Parts) -> Outcome {
-    if head.status.is_success() { Outcome::commit() } else { Outcome::abandon() }
+pub(super) fn presumed(head: &Parts, is_dispatched: bool) -> Meaning {
+    if head.status.is_success() { Meaning::Outcome(Outcome::commit()) } else { Meaning::of_failure(is_dispatched) }
 }
 
 /// The status in headers or trailers. What is no number is no status.
@@ -130,7 +141,7 @@ mod tests {
             let mut head = Response::new(()).into_parts().0;
             head.headers = status.map(|status| headers(GRPC_STATUS, status)).unwrap_or_default();
             word.map(|word| head.extensions.insert(word));
-            Wire::Grpc.outcome(&policy, &head).map(|outcome| outcome.decision())
+            Wire::Grpc.outcome(&policy, &head, false).map(decision)
         };
         assert_eq!(head(None, None), None);
         assert_eq!(head(Some("0"), None), Some(Decision::Commit));
@@ -141,10 +152,27 @@ mod tests {
         assert_eq!(head(None, Some(Outcome::abandon())), Some(Decision::Abandon));
     }
 
+    fn decision(meaning: Meaning) -> Decision {
+        let Meaning::Outcome(outcome) = meaning else { panic!("unknown") };
+        outcome.decision()
+    }
+
+    // S22, H36
+    #[test]
+    fn after_a_call_to_somebody_else_no_status_is_unknown() {
+        let policy = Policy::default();
+        assert_eq!(outcome_of_trailers(&policy, None, true), Meaning::Unknown);
+        assert_eq!(outcome_of_trailers(&policy, Some(&headers(GRPC_STATUS, "14")), true), Meaning::Unknown);
+        assert_eq!(decision(outcome_of_trailers(&policy, Some(&headers(GRPC_STATUS, "0")), true)), Decision::Commit);
+        let mut head = Response::new(()).into_parts().0;
+        head.headers = headers(GRPC_STATUS, "14");
+        assert_eq!(Wire::Grpc.outcome(&policy, &head, true), Some(Meaning::Unknown));
+    }
+
     // H36: what the trailers say, or do not say.
     #[test]
     fn without_a_status_nothing_is_kept() {
-        let of = |trailers: Option<&HeaderMap>| outcome_of_trailers(&Policy::default(), trailers).decision();
+        let of = |trailers: Option<&HeaderMap>| decision(outcome_of_trailers(&Policy::default(), trailers, false));
         assert_eq!(of(None), Decision::Abandon);
         assert_eq!(of(Some(&HeaderMap::new())), Decision::Abandon);
         assert_eq!(of(Some(&headers(GRPC_STATUS, ""))), Decision::Abandon);

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, interval_at};
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::inflight::Place;
+use crate::attempt::Attempt;
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit, emit_error};
 use crate::store::Claim;
@@ -29,16 +31,16 @@ pub(crate) enum Held<C> {
 
 impl<C: Claim> Held<C> {
     /// `place` is this process's row of the key: it goes when the lease is lost, so that the next request asks the store.
-    pub(super) fn new(claim: C, place: Option<Place>) -> Self {
+    pub(super) fn new(claim: C, attempt: &Attempt, place: Option<Place>) -> Self {
         match claim.lease() {
-            Some(lease) => Self::Beating(Heartbeat::start(claim, lease, place)),
+            Some(lease) => Self::Beating(Heartbeat::start(claim, lease, attempt.clone(), place)),
             None => Self::Still(claim),
         }
     }
 
     /// Of an operation that has no row in a layer's table.
-    pub(crate) fn alone(claim: C) -> Self {
-        Self::new(claim, None)
+    pub(crate) fn alone(claim: C, attempt: &Attempt) -> Self {
+        Self::new(claim, attempt, None)
     }
 
     /// Takes back what a transactional claim has lent; a lease lends nothing.
@@ -63,7 +65,7 @@ impl<C: Claim> Held<C> {
 }
 
 impl<C: Claim> Heartbeat<C> {
-    fn start(mut claim: C, lease: Duration, place: Option<Place>) -> Self {
+    fn start(mut claim: C, lease: Duration, attempt: Attempt, mut place: Option<Place>) -> Self {
         let (stop, mut stopped) = oneshot::channel();
         #[expect(
             clippy::disallowed_methods,
@@ -72,6 +74,9 @@ impl<C: Claim> Heartbeat<C> {
         let task = tokio::spawn(async move {
             let period = (lease / 3).clamp(SHORTEST, LONGEST);
             let mut beats = interval_at(Instant::now() + period, period);
+            beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut ends = Instant::now() + lease.min(LONGEST);
+            let mut lost = false;
             loop {
                 tokio::select! {
                     biased;
@@ -79,23 +84,42 @@ impl<C: Claim> Heartbeat<C> {
                     _ = &mut stopped => return claim,
                     _ = beats.tick() => {}
                 }
+                let asked_at = Instant::now();
                 let renewed = tokio::select! {
                     biased;
                     _ = &mut stopped => return claim,
-                    renewed = claim.renew() => renewed,
+                    renewed = timeout(period, claim.renew()) => renewed.unwrap_or_else(unanswered),
                 };
                 match renewed {
-                    Ok(()) => {}
+                    Ok(()) => {
+                        ends = asked_at + lease.min(LONGEST);
+                        lost = false;
+                        attempt.renewed(asked_at.into_std(), lease);
+                    }
                     Err(error) if error.kind() == ErrorKind::LeaseLost => {
-                        emit(Event::LeaseLost);
+                        if !lost {
+                            emit(Event::LeaseLost);
+                        }
                         drop(place.and_then(|place| place.leave()));
                         return claim;
                     }
                     // One failed renewal is not a lost lease: the next beat comes before its end.
                     Err(error) => emit_error(Event::RenewalFailed, &error),
                 }
+                // Counted from the moment of sending: the store's own end is later. Renewing goes on, since nobody need
+                // have taken the key over.
+                if !lost && Instant::now() >= ends {
+                    lost = true;
+                    emit(Event::LeaseLost);
+                    drop(place.take().and_then(|place| place.leave()));
+                }
             }
         });
         Self { stop, task }
     }
+}
+
+/// A renewal without an answer is given up when the next one is due.
+fn unanswered(elapsed: Elapsed) -> Result<(), Error> {
+    Err(Error::with_source(ErrorKind::Unavailable, elapsed))
 }

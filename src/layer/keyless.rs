@@ -10,8 +10,7 @@ use super::body::ResponseBody;
 use super::config::Config;
 use super::grpc::{self, Wire};
 use super::reply::{self, Reply};
-use crate::policy::Decision;
-use crate::policy::Keyless;
+use crate::policy::{Decision, Keyless, Meaning};
 use crate::store::Unkeyed;
 
 /// Runs in the request's own future: dropping it rolls back.
@@ -34,8 +33,9 @@ where
     unkeyed.attach(request.extensions_mut());
     let (parts, body) = service.call(request).await?.into_parts();
     // The writes are committed before the first byte of the answer.
-    let outcome = wire.outcome(&config.policy, &parts).unwrap_or_else(|| grpc::presumed(&parts));
-    let keep = outcome.decision() == Decision::Commit;
+    // Without a key there is no attempt that could have been dispatched.
+    let meaning = wire.outcome(&config.policy, &parts, false).unwrap_or_else(|| grpc::presumed(&parts, false));
+    let keep = matches!(meaning, Meaning::Outcome(outcome) if outcome.decision() == Decision::Commit);
     let reply = match unkeyed.finish(keep).await {
         Ok(()) => Reply::Fresh(Response::from_parts(parts, body.into())),
         Err(error) => reply::failed(&error),

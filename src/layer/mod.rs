@@ -10,6 +10,7 @@ mod grpc;
 pub(crate) mod heartbeat;
 mod inflight;
 mod keyless;
+mod late;
 mod meet;
 mod oneshot;
 mod reply;

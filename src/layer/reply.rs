@@ -92,6 +92,7 @@ pub(super) fn of_verdict<R: Body, C>(verdict: Verdict<C>) -> Reply<R> {
         Verdict::InProgress { retry_after } => in_progress(retry_after),
         Verdict::Mismatch => mismatch(),
         Verdict::Orphaned => Reply::refused(ProblemKind::Orphaned),
+        Verdict::Unknown => Reply::refused(ProblemKind::OutcomeUnknown),
         // Not for us to have; in doubt the client asks again.
         Verdict::Claimed(_) => in_progress(None),
     }

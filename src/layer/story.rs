@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -63,6 +63,13 @@ pub(super) struct Busy<S, Svc> {
     pub(super) retry_after: Option<Duration>,
 }
 
+/// A claimed key: the claim, the attempt that its handler sees, and this process's row of it.
+struct Owned<C> {
+    claim: C,
+    attempt: Attempt,
+    place: Option<Place>,
+}
+
 /// How one run ends.
 pub(super) enum Run<R: Body, E> {
     End(End<R, E>),
@@ -82,6 +89,7 @@ impl<S: Store, Svc> Story<S, Svc> {
             if let Err(error) = poll_fn(|cx| self.inner.poll_ready(cx)).await {
                 return Told::End(End::Error(error));
             }
+            let asked_at = Instant::now();
             let claim = match ask(&self.shared, &self.claim).await {
                 Ok(Verdict::Claimed(claim)) => claim,
                 Ok(Verdict::InProgress { retry_after }) if self.shared.config.wait.is_some() => {
@@ -99,16 +107,18 @@ impl<S: Store, Svc> Story<S, Svc> {
                 }
             };
             ticket.running(*self.claim.fingerprint());
+            let attempt = Attempt::new(&self.claim, &claim, asked_at);
+            let owned = Owned { claim, attempt, place: ticket.place() };
             let request = if reruns > 0 {
                 rebuild(self.parts.clone(), self.data.clone(), self.trailers.clone())
             } else {
                 // The last run takes the request with it.
-                return Told::End(match self.run_last(claim, ticket.place()).await {
+                return Told::End(match self.run_last(owned).await {
                     Run::End(end) => end,
                     Run::Conflicted(reply) => End::Reply(reply),
                 });
             };
-            match run(&self.shared, &mut self.inner, &self.claim, self.wire, (claim, ticket.place()), request).await {
+            match run(&self.shared, &mut self.inner, &self.claim, self.wire, owned, request).await {
                 Run::End(end) => return Told::End(end),
                 Run::Conflicted(_) => {
                     reruns -= 1;
@@ -118,14 +128,14 @@ impl<S: Store, Svc> Story<S, Svc> {
         }
     }
 
-    async fn run_last<B, R>(mut self, claim: S::Claim, place: Option<Place>) -> Run<R, Svc::Error>
+    async fn run_last<B, R>(mut self, owned: Owned<S::Claim>) -> Run<R, Svc::Error>
     where
         Svc: Service<Request<RequestBody<B>>, Response = Response<R>>,
         B: Body,
         R: Body,
     {
         let request = rebuild(self.parts, self.data, self.trailers);
-        run(&self.shared, &mut self.inner, &self.claim, self.wire, (claim, place), request).await
+        run(&self.shared, &mut self.inner, &self.claim, self.wire, owned, request).await
     }
 
     /// A failed claim never reaches the handler (H23), unless the service has asked for it by name.
@@ -143,7 +153,7 @@ impl<S: Store, Svc> Story<S, Svc> {
         let mut request = rebuild(self.parts, self.data, self.trailers);
         // Handlers that insist on an attempt and a transaction get them: a plain one, if the database can be reached
         // after all.
-        request.extensions_mut().insert(Attempt::from_parts(&self.claim, 1, None, None));
+        request.extensions_mut().insert(Attempt::without_lease(&self.claim));
         match keyless::run(self.inner, request, self.shared.store.unkeyed(), config, self.wire).await {
             Ok(response) => End::Reply(Reply::Fresh(response)),
             Err(error) => End::Error(error),
@@ -166,7 +176,7 @@ fn share<C>(ticket: Ticket, verdict: &Verdict<C>, claim: &ClaimRequest) {
             ticket.share(|| Word::InProgress(claim.fingerprints().clone(), *retry_after));
         }
         // Each asks for itself.
-        Verdict::Claimed(_) | Verdict::Orphaned => {}
+        Verdict::Claimed(_) | Verdict::Orphaned | Verdict::Unknown => {}
     }
 }
 
@@ -176,7 +186,7 @@ async fn run<S, Svc, B, R>(
     inner: &mut Svc,
     asked: &ClaimRequest,
     wire: Wire,
-    (claim, place): (S::Claim, Option<Place>),
+    Owned { claim, attempt, place }: Owned<S::Claim>,
     mut request: Request<RequestBody<B>>,
 ) -> Run<R, Svc::Error>
 where
@@ -186,19 +196,19 @@ where
 {
     let unfinished = Unfinished;
     claim.attach(request.extensions_mut());
-    request.extensions_mut().insert(Attempt::new(asked, &claim));
+    request.extensions_mut().insert(attempt.clone());
     let method = request.method().clone();
-    let mut held = Held::new(claim, place.clone());
+    let mut held = Held::new(claim, &attempt, place.clone());
     // The call itself may panic, before there is a future; so may the body, or the policy.
     let handled = caught(async {
         match inner.call(request).await {
-            Ok(response) => answer::read(&shared.config, wire, &method, &mut held, response).await,
+            Ok(response) => answer::read(&shared.config, (wire, &attempt), &method, &mut held, response).await,
             Err(error) => Handled::ServiceError(error),
         }
     });
     let handled = handled.await.unwrap_or_else(Handled::Panicked);
     let run = match held.release().await {
-        Some(claim) => settle(shared, asked, (claim, place), handled).await,
+        Some(claim) => settle(shared, asked, Owned { claim, attempt, place }, handled).await,
         None => Run::End(unsaved(handled)),
     };
     unfinished.finished();
@@ -208,24 +218,33 @@ where
 async fn settle<S: Store, R: Body, E>(
     shared: &Shared<S>,
     asked: &ClaimRequest,
-    (claim, place): (S::Claim, Option<Place>),
+    Owned { claim, attempt, place }: Owned<S::Claim>,
     handled: Handled<R, E>,
 ) -> Run<R, E> {
     match handled {
-        Handled::Answer(answer) => answer.settle(&shared.config, asked, claim, place.as_ref()).await,
+        Handled::Answer(answer) => answer.settle(shared, asked, (claim, &attempt), place.as_ref()).await,
         // The claim is dropped and with it the key; the transaction follows when its holder lets go.
         Handled::Held(error) => Run::End(End::Reply(reply::failed(&error))),
         // What the settlement says is logged by the store; the caller gets what the handler did.
         Handled::ServiceError(error) => {
-            let _ = claim.settle(Settlement::Abandon).await;
+            let _ = claim.settle(failed(&attempt)).await;
             Run::End(End::Error(error))
         }
         Handled::Panicked(payload) => {
             emit(Event::Panicked);
-            let _ = claim.settle(Settlement::Abandon).await;
+            let _ = claim.settle(failed(&attempt)).await;
             Run::End(End::Panic(payload))
         }
     }
+}
+
+/// How a claim ends whose handler gave no answer.
+fn failed(attempt: &Attempt) -> Settlement {
+    if attempt.is_dispatched() {
+        emit(Event::OutcomeUnknown);
+        return Settlement::Unknown;
+    }
+    Settlement::Abandon
 }
 
 /// The claim is gone with the task that cared for it: the client gets what the handler did, and the lease ends by

@@ -34,6 +34,11 @@ impl Tasks {
         })
     }
 
+    /// Runs `work` that nobody waits for but a shutdown.
+    pub(super) fn detach(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn(work);
+    }
+
     /// How many are running.
     pub(super) fn len(&self) -> usize {
         self.0.len()

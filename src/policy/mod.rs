@@ -6,4 +6,5 @@ mod outcome;
 
 pub use judge::{Judgement, State, judge};
 pub(crate) use outcome::Keyless;
+pub(crate) use outcome::Meaning;
 pub use outcome::{Decision, Outcome, Policy, Retention, Unguarded};

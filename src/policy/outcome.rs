@@ -97,6 +97,26 @@ pub struct Retention(pub Duration);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unguarded;
 
+/// What an answer means for the layer: what is to become of it, or that nobody can tell (S22).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    Outcome(Outcome),
+    Unknown,
+}
+
+impl From<Option<Outcome>> for Meaning {
+    fn from(outcome: Option<Outcome>) -> Self {
+        outcome.map_or(Self::Unknown, Self::Outcome)
+    }
+}
+
+impl Meaning {
+    /// Of a handler that failed without an answer.
+    pub(crate) fn of_failure(is_dispatched: bool) -> Self {
+        if is_dispatched { Self::Unknown } else { Self::Outcome(Outcome::abandon()) }
+    }
+}
+
 /// In the extensions of a guarded request without a key: what asks for one can say so.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keyless;
@@ -115,13 +135,21 @@ pub(crate) struct Keyless;
 pub struct Policy {
     http: Arc<dyn Fn(&Parts) -> Outcome + Send + Sync>,
     grpc: Arc<dyn Fn(Option<i32>) -> Outcome + Send + Sync>,
+    dispatched: Arc<Dispatched>,
 }
+
+/// What an answer means after a call to somebody else; `None`: nobody can tell.
+type Dispatched = dyn Fn(&Parts) -> Option<Outcome> + Send + Sync;
 
 impl Policy {
     /// A policy of your own. `f` is not asked where the response carries an [`Outcome`], and not for gRPC answers: see
     /// [`Policy::grpc`].
     pub fn from_fn(f: impl Fn(&Parts) -> Outcome + Send + Sync + 'static) -> Self {
-        Self { http: Arc::new(f), grpc: Arc::new(|code| Outcome::of(by_grpc_code(code))) }
+        Self {
+            http: Arc::new(f),
+            grpc: Arc::new(|code| Outcome::of(by_grpc_code(code))),
+            dispatched: Arc::new(|response| by_status_dispatched(response).map(Outcome::of)),
+        }
     }
 
     /// Judges gRPC answers by their status code; `None` where the answer has none, or one that is no number. `f` is not
@@ -130,6 +158,18 @@ impl Policy {
     #[must_use]
     pub fn grpc(mut self, f: impl Fn(Option<i32>) -> Outcome + Send + Sync + 'static) -> Self {
         self.grpc = Arc::new(f);
+        self
+    }
+
+    /// Judges the answers of handlers that have called somebody else: see
+    /// [`Attempt::dispatching`](crate::Attempt::dispatching). `None`: what came of it is not known (S22). `f` is not
+    /// asked where the response carries an [`Outcome`], and not for gRPC answers.
+    ///
+    /// The default: 2xx and 3xx commit; 408, 425, 429, all 5xx, and other 4xx with `Retry-After` are unknown; the rest
+    /// refuse.
+    #[must_use]
+    pub fn after_dispatching(mut self, f: impl Fn(&Parts) -> Option<Outcome> + Send + Sync + 'static) -> Self {
+        self.dispatched = Arc::new(f);
         self
     }
 
@@ -143,6 +183,19 @@ impl Policy {
     #[must_use]
     pub fn grpc_outcome(&self, code: Option<i32>) -> Outcome {
         (self.grpc)(code)
+    }
+
+    /// The same for a handler that has called somebody else; `None` where what came of it is not known.
+    #[must_use]
+    pub fn dispatched_outcome(&self, response: &Parts) -> Option<Outcome> {
+        response.extensions.get::<Outcome>().copied().or_else(|| (self.dispatched)(response))
+    }
+
+    /// The same for gRPC: 0 commits; cancelled, unknown, deadline exceeded, resource exhausted, aborted, internal,
+    /// unavailable, data loss and no code at all are unknown; the rest refuse.
+    #[must_use]
+    pub fn dispatched_grpc_outcome(code: Option<i32>) -> Option<Outcome> {
+        by_grpc_code_dispatched(code).map(Outcome::of)
     }
 }
 
@@ -168,6 +221,24 @@ fn by_status(status: StatusCode) -> Decision {
         s if s.is_client_error() || s.is_server_error() => Decision::Abandon,
         // 1xx never reaches a layer as a final answer, save 101, whose handler has accepted the upgrade.
         _ => Decision::Commit,
+    }
+}
+
+/// Whoever was called may have done it: only an answer that is a decision says otherwise.
+fn by_status_dispatched(response: &Parts) -> Option<Decision> {
+    match response.status.as_u16() {
+        408 | 425 | 429 | 500.. => None,
+        400..500 if response.headers.contains_key(RETRY_AFTER) => None,
+        400..500 => Some(Decision::Refuse),
+        _ => Some(Decision::Commit),
+    }
+}
+
+fn by_grpc_code_dispatched(code: Option<i32>) -> Option<Decision> {
+    match code {
+        Some(0) => Some(Decision::Commit),
+        Some(3 | 5 | 6 | 7 | 9 | 11 | 12 | 16) => Some(Decision::Refuse),
+        _ => None,
     }
 }
 
@@ -207,6 +278,37 @@ mod tests {
             let response = http::Response::builder().status(status).header(RETRY_AFTER, "1").body(()).unwrap();
             assert_eq!(Policy::default().outcome(&response.into_parts().0).decision(), decision, "{status}");
         }
+    }
+
+    // S22, case T16
+    #[test]
+    fn after_a_call_to_somebody_else_failures_are_unknown() {
+        for status in 200..600 {
+            let expected = match status {
+                408 | 425 | 429 | 500..600 => None,
+                400..500 => Some(Decision::Refuse),
+                _ => Some(Decision::Commit),
+            };
+            let parts = http::Response::builder().status(status).body(()).unwrap().into_parts().0;
+            let told = Policy::default().dispatched_outcome(&parts).map(|outcome| outcome.decision());
+            assert_eq!(told, expected, "{status}");
+        }
+        for code in 0..17 {
+            let expected = match code {
+                0 => Some(Decision::Commit),
+                1 | 2 | 4 | 8 | 10 | 13 | 14 | 15 => None,
+                _ => Some(Decision::Refuse),
+            };
+            assert_eq!(
+                Policy::dispatched_grpc_outcome(Some(code)).map(|outcome| outcome.decision()),
+                expected,
+                "{code}"
+            );
+        }
+        assert_eq!(Policy::dispatched_grpc_outcome(None), None);
+        let mut parts = http::Response::builder().status(502).body(()).unwrap().into_parts().0;
+        parts.extensions.insert(Outcome::abandon());
+        assert_eq!(Policy::default().dispatched_outcome(&parts), Some(Outcome::abandon()), "the handler's own word");
     }
 
     // H36

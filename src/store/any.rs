@@ -1,17 +1,13 @@
 //! A store whose type is not known before the program runs.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Extensions;
 
-use super::{Claim, ClaimRequest, Fence, Purge, Settled, Settlement, Store, Unkeyed, Verdict};
+use super::{Boxed, Claim, ClaimRequest, Fence, LeaseControl, Purge, Settled, Settlement, Store, Unkeyed, Verdict};
 use crate::error::Error;
-
-type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
 /// Any store, for programs that choose theirs by configuration. Costs one allocation a call.
 ///
@@ -88,6 +84,10 @@ impl Claim for AnyClaim {
         self.0.lease()
     }
 
+    fn control(&self) -> Option<Arc<dyn LeaseControl>> {
+        self.0.control()
+    }
+
     async fn renew(&mut self) -> Result<(), Error> {
         self.0.renew().await
     }
@@ -123,6 +123,7 @@ trait ErasedClaim: Send {
     fn attempt(&self) -> u64;
     fn fence(&self) -> Option<Fence>;
     fn lease(&self) -> Option<Duration>;
+    fn control(&self) -> Option<Arc<dyn LeaseControl>>;
     fn renew(&mut self) -> Boxed<'_, ()>;
     fn settle(self: Box<Self>, settlement: Settlement) -> Boxed<'static, Settled>;
 }
@@ -146,6 +147,10 @@ impl<C: Claim> ErasedClaim for C {
 
     fn lease(&self) -> Option<Duration> {
         Claim::lease(self)
+    }
+
+    fn control(&self) -> Option<Arc<dyn LeaseControl>> {
+        Claim::control(self)
     }
 
     fn renew(&mut self) -> Boxed<'_, ()> {

@@ -1,5 +1,6 @@
 //! A store whose answers' bodies are kept in another form: compressed, or encrypted at rest (H41).
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Extensions;
 
-use super::{Claim, ClaimRequest, Fence, Kept, Purge, RollbackOnDrop, Settled, Settlement, Store, Unkeyed, Verdict};
+use super::{
+    Boxed, Checkpoint, Claim, ClaimRequest, Fence, Kept, LeaseControl, Purge, RollbackOnDrop, Settled, Settlement,
+    Store, Unkeyed, Verdict,
+};
 use crate::error::{Error, ErrorKind};
 use crate::record::AnswerBody;
 
@@ -99,24 +103,18 @@ impl<C: Claim> Claim for CodedClaim<C> {
         self.inner.lease()
     }
 
+    fn control(&self) -> Option<Arc<dyn LeaseControl>> {
+        let inner = self.inner.control()?;
+        Some(Arc::new(CodedControl { inner, codec: Arc::clone(&self.codec) }))
+    }
+
     async fn renew(&mut self) -> Result<(), Error> {
         self.inner.renew().await
     }
 
     async fn settle(self, settlement: Settlement) -> Result<Settled, Error> {
         let Self { inner, codec } = self;
-        let encoded = |mut kept: Kept| {
-            if let AnswerBody::Kept(body) = kept.answer.body {
-                kept.answer.body = AnswerBody::Kept(codec.encode(body));
-            }
-            kept
-        };
-        let settlement = match settlement {
-            Settlement::Commit(kept) => Settlement::Commit(encoded(kept)),
-            Settlement::Refuse(kept) => Settlement::Refuse(encoded(kept)),
-            Settlement::Abandon => Settlement::Abandon,
-        };
-        Ok(match inner.settle(settlement).await? {
+        Ok(match inner.settle(encoded(codec.as_ref(), settlement)).await? {
             Settled::Recorded => Settled::Recorded,
             Settled::Superseded(verdict) => Settled::Superseded(decoded(codec.as_ref(), verdict)?),
         })
@@ -124,6 +122,44 @@ impl<C: Claim> Claim for CodedClaim<C> {
 }
 
 impl<C: RollbackOnDrop> RollbackOnDrop for CodedClaim<C> {}
+
+/// The control of a lease whose answer is coded too when it is recorded late.
+struct CodedControl {
+    inner: Arc<dyn LeaseControl>,
+    codec: Arc<dyn BodyCodec>,
+}
+
+impl LeaseControl for CodedControl {
+    fn dispatching(&self) -> Boxed<'_, ()> {
+        self.inner.dispatching()
+    }
+
+    fn record(&self, settlement: Settlement) -> Boxed<'_, ()> {
+        self.inner.record(encoded(self.codec.as_ref(), settlement))
+    }
+
+    fn checkpoint(&self) -> Option<&Checkpoint> {
+        self.inner.checkpoint()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self.inner.as_any()
+    }
+}
+
+fn encoded(codec: &dyn BodyCodec, settlement: Settlement) -> Settlement {
+    let encode = |mut kept: Kept| {
+        if let AnswerBody::Kept(body) = kept.answer.body {
+            kept.answer.body = AnswerBody::Kept(codec.encode(body));
+        }
+        kept
+    };
+    match settlement {
+        Settlement::Commit(kept) => Settlement::Commit(encode(kept)),
+        Settlement::Refuse(kept) => Settlement::Refuse(encode(kept)),
+        ended @ (Settlement::Abandon | Settlement::Unknown) => ended,
+    }
+}
 
 fn decoded<C>(codec: &dyn BodyCodec, verdict: Verdict<C>) -> Result<Verdict<C>, Error> {
     let Verdict::Replay(mut record) = verdict else { return Ok(verdict) };

@@ -17,6 +17,7 @@ mod sqlite;
 
 mod any;
 mod coded;
+mod lease;
 mod memory;
 mod request;
 mod stored;
@@ -24,6 +25,7 @@ mod stored;
 use std::convert::Infallible;
 use std::future::{Future, ready};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Extensions;
@@ -33,6 +35,7 @@ use crate::record::{Answer, Record};
 
 pub use any::{AnyClaim, AnyStore};
 pub use coded::{BodyCodec, CodedClaim, CodedStore};
+pub use lease::{Boxed, Checkpoint, LeaseControl, OnUnknown};
 pub use memory::{MemoryClaim, MemoryStore};
 #[cfg(feature = "postgres")]
 pub use postgres::{Isolation, PostgresClaim, PostgresStore, PostgresStoreBuilder};
@@ -97,6 +100,11 @@ pub trait Claim: Send + 'static {
         None
     }
 
+    /// What the handler may do with its lease. `None` for transactional stores.
+    fn control(&self) -> Option<Arc<dyn LeaseControl>> {
+        None
+    }
+
     /// Prolongs the lease. The layer calls it at a third of [`Claim::lease`].
     ///
     /// # Errors
@@ -155,6 +163,8 @@ pub enum Verdict<C> {
     Mismatch,
     /// The operation's transaction was ended by its own handler; a person has to look (H29).
     Orphaned,
+    /// The last attempt stopped after it had called somebody else; a person has to look (S21).
+    Unknown,
 }
 
 impl<C> Verdict<C> {
@@ -166,6 +176,7 @@ impl<C> Verdict<C> {
             Self::InProgress { retry_after } => Verdict::InProgress { retry_after },
             Self::Mismatch => Verdict::Mismatch,
             Self::Orphaned => Verdict::Orphaned,
+            Self::Unknown => Verdict::Unknown,
         }
     }
 
@@ -180,6 +191,7 @@ impl<C> Verdict<C> {
             Self::InProgress { retry_after } => Verdict::InProgress { retry_after },
             Self::Mismatch => Verdict::Mismatch,
             Self::Orphaned => Verdict::Orphaned,
+            Self::Unknown => Verdict::Unknown,
         })
     }
 }
@@ -193,6 +205,10 @@ pub enum Settlement {
     Refuse(Kept),
     /// Keep nothing; the key is free.
     Abandon,
+    /// Of leases only: the attempt has called somebody else, and what came of it is not known. The lease ends now, and
+    /// what follows is what follows a crash: see [`OnUnknown`]. Stores that offer no [`Claim::control`] never see it, and
+    /// may treat it as `Abandon`.
+    Unknown,
 }
 
 /// What a settlement keeps, and for how long.

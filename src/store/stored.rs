@@ -39,6 +39,9 @@ mod row {
             Judgement::Mismatch => Verdict::Mismatch,
             Judgement::InProgress => Verdict::InProgress { retry_after: None },
             Judgement::Orphaned => Verdict::Orphaned,
+            Judgement::Unknown => Verdict::Unknown,
+            // Taking over is a step of a store by leases, which asks before it comes here.
+            Judgement::TakeOver => Verdict::InProgress { retry_after: None },
             Judgement::Replay => {
                 let answer = Answer::decode(answer.ok_or(ErrorKind::Unreadable)?)
                     .map_err(|error| Error::with_source(ErrorKind::Unreadable, error))?;

@@ -17,7 +17,7 @@ pub fn attempt(key: &str) -> Result<Attempt, KeyError> {
     let lookup = LookupKey::new(ScopeId::shared(), Key::new(key)?, Endpoint::none());
     let fingerprint = Fingerprint::new(Profile::from_bytes([0; 8]), [0; 32]);
     let asked = ClaimRequest::new(lookup, fingerprint, Duration::from_secs(24 * 60 * 60));
-    Ok(Attempt::from_parts(&asked, 1, None, None))
+    Ok(Attempt::without_lease(&asked))
 }
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

@@ -1,11 +1,15 @@
 //! The conformance kit must fail stores that are wrong: each of these breaks one promise, and the property that names
 //! it must say so.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use idempotency::fingerprint::{Fingerprint, Profile};
 use idempotency::record::AnswerBody;
-use idempotency::store::{Claim, ClaimRequest, Fence, Kept, MemoryClaim, Purge, Settled, Settlement, Store, Verdict};
+use idempotency::store::{
+    Boxed, Claim, ClaimRequest, Fence, Kept, LeaseControl, MemoryClaim, OnUnknown, Purge, Settled, Settlement, Store,
+    Verdict,
+};
 use idempotency::testing::ManualClock;
 use idempotency::testing::store::{self as kit, Harness};
 use idempotency::{Endpoint, Error, ErrorKind, Key, LookupKey, MemoryStore, ScopeId};
@@ -33,6 +37,11 @@ enum Fault {
     NeverRenews,
     NeverPurges,
     FreesOnDropInNameOnly,
+    ForgetsDispatching,
+    RunsHeldKeys,
+    HoldsByItself,
+    WaitsOutUnknown,
+    RecordsForAnybody,
 }
 
 #[derive(Clone)]
@@ -74,6 +83,8 @@ impl Store for Broken {
                 Verdict::Mismatch if *fault == Fault::BusyBeforeMismatch => Verdict::InProgress { retry_after: None },
                 Verdict::Replay(record) => Verdict::Replay(record),
                 Verdict::InProgress { retry_after } => Verdict::InProgress { retry_after },
+                Verdict::Unknown if *fault == Fault::RunsHeldKeys => Verdict::Claimed(BrokenClaim(None, *fault)),
+                Verdict::Unknown => Verdict::Unknown,
                 _ => Verdict::Mismatch,
             });
         }
@@ -93,6 +104,11 @@ impl Claim for BrokenClaim {
 
     fn fence(&self) -> Option<Fence> {
         if self.1 == Fault::FenceStands { Some(Fence(7)) } else { self.0.as_ref().and_then(Claim::fence) }
+    }
+
+    fn control(&self) -> Option<Arc<dyn LeaseControl>> {
+        let inner = self.0.as_ref()?.control()?;
+        Some(Arc::new(BrokenControl(inner, self.1)))
     }
 
     async fn renew(&mut self) -> Result<(), Error> {
@@ -122,7 +138,8 @@ impl Claim for BrokenClaim {
             Settlement::Refuse(_) if fault == Fault::ForgetsRefusals => Settlement::Abandon,
             Settlement::Refuse(kept) => Settlement::Refuse(spoil(kept)),
             Settlement::Abandon if fault == Fault::KeepsAbandoned => return Ok(Settled::Recorded),
-            Settlement::Abandon => Settlement::Abandon,
+            Settlement::Unknown if fault == Fault::WaitsOutUnknown => return Ok(Settled::Recorded),
+            ended @ (Settlement::Abandon | Settlement::Unknown) => ended,
         };
         match claim.settle(settlement).await {
             Err(error) if error.kind() == ErrorKind::LeaseLost && fault == Fault::LetsStaleOwnersThrough => {
@@ -130,6 +147,23 @@ impl Claim for BrokenClaim {
             }
             settled => settled,
         }
+    }
+}
+
+struct BrokenControl(Arc<dyn LeaseControl>, Fault);
+
+impl LeaseControl for BrokenControl {
+    fn dispatching(&self) -> Boxed<'_, ()> {
+        if self.1 == Fault::ForgetsDispatching { Box::pin(async { Ok(()) }) } else { self.0.dispatching() }
+    }
+
+    fn record(&self, settlement: Settlement) -> Boxed<'_, ()> {
+        let recorded = self.0.record(settlement);
+        Box::pin(async { if self.1 == Fault::RecordsForAnybody { Ok(()) } else { recorded.await } })
+    }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
     }
 }
 
@@ -158,6 +192,12 @@ impl<const FREES: bool> Harness for BrokenHarness<FREES> {
 
     async fn records(&self) -> u64 {
         self.0.0.len() as u64
+    }
+
+    async fn store_on_unknown(&self, on_unknown: OnUnknown) -> Option<Broken> {
+        let Broken(store, fault) = self.0.clone();
+        let chosen = if fault == Fault::HoldsByItself { OnUnknown::Hold } else { on_unknown };
+        Some(Broken(store.on_unknown(chosen), fault))
     }
 
     async fn end_leases(&self) {
@@ -211,6 +251,12 @@ caught! {
     LetsStaleOwnersThrough by a_stale_owner_changes_nothing
     FenceStands by a_lease_that_ends_is_taken_over_with_a_larger_fence
     NeverRenews by a_renewed_lease_does_not_end
+    ForgetsDispatching by a_dispatched_attempt_that_stops_is_held
+    RunsHeldKeys by a_dispatched_attempt_that_stops_is_held
+    RunsHeldKeys by a_held_key_is_not_run_again_and_another_request_is_still_told_so
+    HoldsByItself by what_follows_a_stop_is_the_stores_choice
+    WaitsOutUnknown by an_unknown_outcome_ends_the_lease_at_once
+    RecordsForAnybody by an_end_is_recorded_late_once_and_by_its_owner_only
     NeverPurges by a_purge_takes_what_has_expired_and_nothing_else
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use idempotency::store::{Claim, Purge, Settlement, Store, Verdict};
+use idempotency::store::{Claim, OnUnknown, Purge, Settlement, Store, Verdict};
 use idempotency::testing::ManualClock;
 use idempotency::testing::store::{Harness, answer, completed, request};
 use idempotency::{ErrorKind, LookupKey, MemoryStore};
@@ -37,6 +37,10 @@ impl Harness for MemoryHarness {
 
     async fn records(&self) -> u64 {
         self.store.len() as u64
+    }
+
+    async fn store_on_unknown(&self, on_unknown: OnUnknown) -> Option<MemoryStore> {
+        Some(self.store.clone().on_unknown(on_unknown))
     }
 
     async fn end_leases(&self) {

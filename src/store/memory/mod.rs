@@ -2,11 +2,13 @@
 
 mod table;
 
+use std::any::Any;
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Claim, ClaimRequest, Fence, Purge, Settled, Settlement, Store, Verdict};
+use super::{Boxed, Claim, ClaimRequest, Fence, LeaseControl, OnUnknown, Purge, Settled, Settlement, Store, Verdict};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind};
 use table::{Owner, Table};
@@ -28,29 +30,38 @@ const LEASE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
+    lease: Duration,
+    on_unknown: OnUnknown,
 }
 
 struct Shared {
     table: Table,
     clock: Box<dyn Clock>,
-    lease: Duration,
 }
 
 impl MemoryStore {
     /// An empty store for 100,000 records with leases of 30 s.
     #[must_use]
     pub fn new() -> Self {
-        Self::build(CAPACITY, LEASE, Box::new(SystemClock::new()))
+        Self {
+            shared: Shared::new(CAPACITY, Box::new(SystemClock::new())),
+            lease: LEASE,
+            on_unknown: OnUnknown::default(),
+        }
     }
 
-    /// How many records it may hold. At least one. What it holds already is forgotten.
+    /// How many records it may hold. At least one. Starts an empty store.
     #[must_use]
     pub fn capacity(self, records: usize) -> Self {
-        self.rebuild(|_, lease, clock| Self::build(records.max(1), lease, clock))
+        let shared = match Arc::try_unwrap(self.shared) {
+            Ok(shared) => Shared::new(records.max(1), shared.clock),
+            Err(shared) => Shared::new(records.max(1), Box::new(SharedClock(shared))),
+        };
+        Self { shared, ..self }
     }
 
-    /// How long a claim is held without a renewal. The layer renews at a third of it. What the store holds already is
-    /// forgotten.
+    /// How long a claim is held without a renewal. The layer renews at a third of it. A clone with another lease shares
+    /// the records: one store, a lease for each route.
     ///
     /// # Errors
     /// [`ErrorKind::Setup`] for less than 3 ms: a lease of zero would hold nothing (S5).
@@ -58,13 +69,20 @@ impl MemoryStore {
         if lease < Duration::from_millis(3) {
             return Err(Error::with_source(ErrorKind::Setup, "a lease must last at least 3 ms"));
         }
-        Ok(self.rebuild(|capacity, _, clock| Self::build(capacity, lease, clock)))
+        Ok(Self { lease, ..self })
     }
 
-    /// Another clock, for tests. What the store holds already is forgotten.
+    /// What follows an attempt whose lease has ended without a settlement. A clone with another choice shares the
+    /// records.
+    #[must_use]
+    pub fn on_unknown(self, on_unknown: OnUnknown) -> Self {
+        Self { on_unknown, ..self }
+    }
+
+    /// Another clock, for tests. Starts an empty store.
     #[must_use]
     pub fn clock(self, clock: impl Clock) -> Self {
-        self.rebuild(|capacity, lease, _| Self::build(capacity, lease, Box::new(clock)))
+        Self { shared: Shared::new(self.shared.table.capacity(), Box::new(clock)), ..self }
     }
 
     /// How many records it holds, expired ones that have not been swept included.
@@ -78,17 +96,11 @@ impl MemoryStore {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
 
-    fn build(capacity: usize, lease: Duration, clock: Box<dyn Clock>) -> Self {
-        Self { shared: Arc::new(Shared { table: Table::new(capacity), clock, lease }) }
-    }
-
-    /// Setters are for a store that is not in use yet: they start an empty one.
-    fn rebuild(self, build: impl FnOnce(usize, Duration, Box<dyn Clock>) -> Self) -> Self {
-        match Arc::try_unwrap(self.shared) {
-            Ok(shared) => build(shared.table.capacity(), shared.lease, shared.clock),
-            Err(shared) => build(shared.table.capacity(), shared.lease, Box::new(SharedClock(shared))),
-        }
+impl Shared {
+    fn new(capacity: usize, clock: Box<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self { table: Table::new(capacity), clock })
     }
 }
 
@@ -109,7 +121,7 @@ impl Default for MemoryStore {
 
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryStore").field("records", &self.len()).field("lease", &self.shared.lease).finish()
+        f.debug_struct("MemoryStore").field("records", &self.len()).field("lease", &self.lease).finish()
     }
 }
 
@@ -117,9 +129,9 @@ impl Store for MemoryStore {
     type Claim = MemoryClaim;
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Verdict<MemoryClaim>, Error> {
-        let shared = &self.shared;
-        let verdict = shared.table.claim(request, shared.clock.now(), shared.lease)?;
-        Ok(verdict.map_claim(|owner| MemoryClaim { shared: Arc::clone(shared), owner }))
+        let Self { shared, lease, on_unknown } = self;
+        let verdict = shared.table.claim(request, shared.clock.now(), (*lease, *on_unknown))?;
+        Ok(verdict.map_claim(|owner| MemoryClaim { shared: Arc::clone(shared), lease: *lease, owner }))
     }
 }
 
@@ -132,6 +144,7 @@ impl Purge for MemoryStore {
 /// A key held in a [`MemoryStore`]. Dropped, it frees the key when the lease ends.
 pub struct MemoryClaim {
     shared: Arc<Shared>,
+    lease: Duration,
     owner: Owner,
 }
 
@@ -145,16 +158,39 @@ impl Claim for MemoryClaim {
     }
 
     fn lease(&self) -> Option<Duration> {
-        Some(self.shared.lease)
+        Some(self.lease)
+    }
+
+    fn control(&self) -> Option<Arc<dyn LeaseControl>> {
+        Some(Arc::new(MemoryControl { shared: Arc::clone(&self.shared), owner: self.owner.clone() }))
     }
 
     async fn renew(&mut self) -> Result<(), Error> {
-        self.shared.table.renew(&self.owner, self.shared.clock.now(), self.shared.lease)
+        self.shared.table.renew(&self.owner, self.shared.clock.now(), self.lease)
     }
 
     async fn settle(self, settlement: Settlement) -> Result<Settled, Error> {
         self.shared.table.settle(&self.owner, settlement, self.shared.clock.now())?;
         Ok(Settled::Recorded)
+    }
+}
+
+struct MemoryControl {
+    shared: Arc<Shared>,
+    owner: Owner,
+}
+
+impl LeaseControl for MemoryControl {
+    fn dispatching(&self) -> Boxed<'_, ()> {
+        Box::pin(ready(self.shared.table.dispatching(&self.owner)))
+    }
+
+    fn record(&self, settlement: Settlement) -> Boxed<'_, ()> {
+        Box::pin(ready(self.shared.table.record(&self.owner, settlement, self.shared.clock.now())))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }
 

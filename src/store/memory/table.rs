@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind};
 use crate::fingerprint::Fingerprint;
 use crate::policy::{Judgement, State, judge};
 use crate::record::{Answer, Record};
-use crate::store::{ClaimRequest, Kept, Settlement, Token, Verdict, stored};
+use crate::store::{ClaimRequest, Kept, OnUnknown, Settlement, Token, Verdict, stored};
 
 type Digest = [u8; 32];
 
@@ -42,16 +42,28 @@ struct Row {
 
 #[allow(clippy::large_enum_variant, reason = "most rows are completed")]
 enum Phase {
-    Running { owner: Token, lease_ends: Duration, attempt: u64 },
-    Completed { answer: Answer, expires: Duration },
+    /// `held`: an attempt that stops is not followed by another one (S21).
+    Running {
+        owner: Token,
+        lease_ends: Duration,
+        attempt: u64,
+        held: bool,
+    },
+    Completed {
+        by: Token,
+        answer: Answer,
+        expires: Duration,
+    },
 }
 
 /// Who holds a claim, and as which attempt.
+#[derive(Clone)]
 pub(super) struct Owner {
     digest: Digest,
     token: Token,
     pub(super) fence: u64,
     pub(super) attempt: u64,
+    on_unknown: OnUnknown,
 }
 
 impl Table {
@@ -71,7 +83,7 @@ impl Table {
         &self,
         request: &ClaimRequest,
         now: Duration,
-        lease: Duration,
+        (lease, on_unknown): (Duration, OnUnknown),
     ) -> Result<Verdict<Owner>, Error> {
         let rows = &mut *self.lock();
         rows.sweep(now, SWEPT_PER_CLAIM);
@@ -80,9 +92,9 @@ impl Table {
         let mut accepted = now;
         match rows.by_key.get(&digest) {
             Some(row) if row.is_live(now) => {
-                let (state, answer, lease_left) = match &row.phase {
-                    Phase::Running { lease_ends, .. } => (State::Running, None, lease_ends.saturating_sub(now)),
-                    Phase::Completed { answer, .. } => (State::Completed, Some(answer), Duration::ZERO),
+                let (state, answer) = match &row.phase {
+                    Phase::Running { lease_ends, held, .. } => (State::of_lease(*lease_ends <= now, *held), None),
+                    Phase::Completed { answer, .. } => (State::Completed, Some(answer)),
                 };
                 match (judge(state, stored::compare(request, &row.fingerprint)), answer) {
                     (Judgement::Mismatch, _) => return Ok(Verdict::Mismatch),
@@ -90,8 +102,9 @@ impl Table {
                         let record = Record { fingerprint: row.fingerprint, answer: answer.clone() };
                         return Ok(Verdict::Replay(record));
                     }
-                    // A lease that has ended is taken over by the same request only: a mismatch was told above.
-                    (Judgement::InProgress, _) if lease_left.is_zero() => {
+                    (Judgement::Unknown, _) => return Ok(Verdict::Unknown),
+                    // By the same request only: a mismatch was told above.
+                    (Judgement::TakeOver, _) => {
                         accepted = row.accepted;
                         attempt = row.attempt() + 1;
                     }
@@ -106,9 +119,10 @@ impl Table {
         let lease_ends = now.saturating_add(lease);
         let retention = request.retention();
         let due = lease_ends.max(accepted.saturating_add(retention));
-        let phase = Phase::Running { owner: request.token(), lease_ends, attempt };
+        let held = on_unknown.holds_from_start();
+        let phase = Phase::Running { owner: request.token(), lease_ends, attempt, held };
         rows.put(digest, Row { fingerprint: *request.fingerprint(), accepted, retention, due, phase });
-        Ok(Verdict::Claimed(Owner { digest, token: request.token(), fence: rows.last_fence, attempt }))
+        Ok(Verdict::Claimed(Owner { digest, token: request.token(), fence: rows.last_fence, attempt, on_unknown }))
     }
 
     pub(super) fn renew(&self, owner: &Owner, now: Duration, lease: Duration) -> Result<(), Error> {
@@ -116,6 +130,17 @@ impl Table {
         match rows.owned(owner) {
             Some(Phase::Running { lease_ends, .. }) => {
                 *lease_ends = now.saturating_add(lease);
+                Ok(())
+            }
+            _ => Err(ErrorKind::LeaseLost.into()),
+        }
+    }
+
+    /// From here on an attempt that stops has called somebody else (S22).
+    pub(super) fn dispatching(&self, owner: &Owner) -> Result<(), Error> {
+        match self.lock().owned(owner) {
+            Some(Phase::Running { held, .. }) => {
+                *held = owner.on_unknown.holds_dispatched();
                 Ok(())
             }
             _ => Err(ErrorKind::LeaseLost.into()),
@@ -132,11 +157,24 @@ impl Table {
         match settlement {
             Settlement::Commit(Kept { answer, retention }) | Settlement::Refuse(Kept { answer, retention }) => {
                 let expires = row.accepted.saturating_add(retention).max(now + LEAST_KEPT);
-                rows.put(owner.digest, Row { due: expires, phase: Phase::Completed { answer, expires }, ..row });
+                rows.put(
+                    owner.digest,
+                    Row { due: expires, phase: Phase::Completed { by: owner.token, answer, expires }, ..row },
+                );
             }
             Settlement::Abandon => {}
+            Settlement::Unknown => rows.put(owner.digest, row.stopped(now)),
         }
         Ok(())
+    }
+
+    /// Settles, or finds that it is settled already by this owner.
+    pub(super) fn record(&self, owner: &Owner, settlement: Settlement, now: Duration) -> Result<(), Error> {
+        let is_done = matches!(
+            self.lock().by_key.get(&owner.digest),
+            Some(Row { phase: Phase::Completed { by, .. }, .. }) if *by == owner.token
+        );
+        if is_done { Ok(()) } else { self.settle(owner, settlement, now) }
     }
 
     pub(super) fn sweep(&self, now: Duration, limit: u32) -> u64 {
@@ -197,6 +235,15 @@ impl Row {
             Phase::Running { lease_ends, .. } => (*lease_ends).max(self.accepted.saturating_add(self.retention)),
             Phase::Completed { expires, .. } => *expires,
         }
+    }
+
+    /// Its lease ends at once.
+    fn stopped(mut self, now: Duration) -> Self {
+        if let Phase::Running { lease_ends, .. } = &mut self.phase {
+            *lease_ends = now;
+        }
+        self.due = self.ends().max(now);
+        self
     }
 
     fn attempt(&self) -> u64 {

@@ -185,7 +185,8 @@ impl Claim for PostgresClaim {
                 self.undo(transaction).await?;
                 self.refuse(&kept).await
             }
-            Settlement::Abandon => self.undo(transaction).await.map(|()| Settled::Recorded),
+            // Only leases are dispatched: a transaction holds nothing outside itself.
+            Settlement::Abandon | Settlement::Unknown => self.undo(transaction).await.map(|()| Settled::Recorded),
         }
     }
 }

@@ -73,7 +73,7 @@ async fn settle(lending: &Arc<Lending>, closed: Closed<Sqlite>, settlement: Sett
     let mut writing = match closed {
         // The transaction is rolled back when it comes back, and the row is taken back after that.
         Closed::Held => return Err(ErrorKind::HeldTransaction.into()),
-        Closed::Unbegun if matches!(settlement, Settlement::Abandon) => {
+        Closed::Unbegun if matches!(settlement, Settlement::Abandon | Settlement::Unknown) => {
             // There is nothing to undo but the announcement. Its turn is awaited for a moment only: no answer hangs on
             // it, and the row is taken back in the background otherwise.
             if let Ok(Ok(turn)) = timeout(TAKE_BACK, lending.shared.turn()).await {
@@ -108,7 +108,8 @@ async fn settle(lending: &Arc<Lending>, closed: Closed<Sqlite>, settlement: Sett
 async fn conclude(entry: &Entry, turn: Turn, settlement: Settlement) -> Result<Settled, Error> {
     let kept = match settlement {
         Settlement::Commit(kept) | Settlement::Refuse(kept) => kept,
-        Settlement::Abandon => {
+        // Only leases are dispatched: a transaction holds nothing outside itself.
+        Settlement::Abandon | Settlement::Unknown => {
             // What fails here is tried again in the background; meanwhile the key is "in progress".
             let _ = entry.discharge(&turn).await;
             return Ok(Settled::Recorded);

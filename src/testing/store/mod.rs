@@ -18,7 +18,7 @@ mod verdicts;
 use std::future::{Future, ready};
 
 use crate::lookup::LookupKey;
-use crate::store::Store;
+use crate::store::{OnUnknown, Store};
 
 pub use concurrency::*;
 pub use cut::*;
@@ -42,6 +42,12 @@ pub trait Harness: Send + Sync + 'static {
 
     /// Lets the record under `lookup` expire.
     fn expire(&self, lookup: &LookupKey) -> impl Future<Output = ()> + Send;
+
+    /// The same keys through a store that says what follows an attempt that stopped. `None` for transactional stores.
+    fn store_on_unknown(&self, on_unknown: OnUnknown) -> impl Future<Output = Option<Self::Store>> + Send {
+        let _ = on_unknown;
+        ready(None)
+    }
 
     /// How many records there are, expired ones that have not been purged included.
     fn records(&self) -> impl Future<Output = u64> + Send;
@@ -88,6 +94,11 @@ macro_rules! store_conformance {
             a_lease_that_ends_is_taken_over_with_a_larger_fence
             a_stale_owner_changes_nothing
             a_renewed_lease_does_not_end
+            a_dispatched_attempt_that_stops_is_held
+            a_held_key_is_not_run_again_and_another_request_is_still_told_so
+            what_follows_a_stop_is_the_stores_choice
+            an_unknown_outcome_ends_the_lease_at_once
+            an_end_is_recorded_late_once_and_by_its_owner_only
         );
     };
     (@tests $name:ident, $harness:expr; $($property:ident)*) => {

@@ -98,6 +98,7 @@ pub(super) fn name<C>(verdict: &Verdict<C>) -> &'static str {
         Verdict::InProgress { .. } => "in progress",
         Verdict::Mismatch => "mismatch",
         Verdict::Orphaned => "orphaned",
+        Verdict::Unknown => "unknown",
     }
 }
 

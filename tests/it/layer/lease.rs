@@ -86,13 +86,25 @@ async fn a_lost_lease_is_counted_and_its_answer_not_given() {
     assert_eq!((counters.of("lease_lost"), store.renewals()), (1, 1));
 }
 
-// S20: cancel safe. A renewal that hangs holds nobody up.
+// S20: cancel safe. A renewal that hangs holds nobody up, and is given up for the next one.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_hangs_does_not_hold_the_answer_back() {
     let store = Fake::new().on_renew(|_| std::future::pending());
     let start = tokio::time::Instant::now();
     assert_eq!(slow(&store, 45).await.text(), "done");
-    assert_eq!((start.elapsed().as_secs(), store.renewals()), (45, 1));
+    assert_eq!((start.elapsed().as_secs(), store.renewals()), (45, 4));
+    assert_eq!(store.settlements(), ["commit"]);
+}
+
+// S20: by this host's own deadline, counted from the sending. Renewing goes on, since nobody need have taken over.
+#[tokio::test(start_paused = true)]
+async fn a_lease_without_renewals_is_lost_by_the_own_deadline() {
+    let counters = Counters::default();
+    let _guard = counters.install();
+    let store =
+        Fake::new().on_renew(|call| async move { if call < 5 { Err(ErrorKind::Unavailable.into()) } else { Ok(()) } });
+    assert_eq!(slow(&store, 85).await.text(), "done");
+    assert_eq!((counters.of("renewal_failed"), counters.of("lease_lost"), store.renewals()), (4, 1, 8));
     assert_eq!(store.settlements(), ["commit"]);
 }
 

@@ -2,6 +2,7 @@
 
 mod arrangements;
 mod client;
+mod dispatching;
 mod grpc;
 mod guard;
 mod handler;

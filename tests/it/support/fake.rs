@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use idempotency::store::{
-    Claim, ClaimRequest, Fence, MemoryClaim, RollbackOnDrop, Settled, Settlement, Store, Unkeyed, Verdict,
+    Claim, ClaimRequest, Fence, LeaseControl, MemoryClaim, RollbackOnDrop, Settled, Settlement, Store, Unkeyed, Verdict,
 };
 use idempotency::{Error, ErrorKind, MemoryStore};
 
@@ -144,6 +144,7 @@ impl Store for Fake {
             Verdict::Replay(record) => Verdict::Replay(record),
             Verdict::InProgress { retry_after } => Verdict::InProgress { retry_after },
             Verdict::Mismatch => Verdict::Mismatch,
+            Verdict::Unknown => Verdict::Unknown,
             _ => Verdict::Orphaned,
         })
     }
@@ -173,6 +174,10 @@ impl Claim for FakeClaim {
         self.inner.as_ref().filter(|_| self.store.is_lease).and_then(Claim::lease)
     }
 
+    fn control(&self) -> Option<Arc<dyn LeaseControl>> {
+        self.inner.as_ref().filter(|_| self.store.is_lease).and_then(Claim::control)
+    }
+
     async fn renew(&mut self) -> Result<(), Error> {
         let call = self.store.seen.renewals.fetch_add(1, Ordering::SeqCst) + 1;
         (self.store.on_renew)(call).await
@@ -184,6 +189,7 @@ impl Claim for FakeClaim {
             Settlement::Commit(_) => self.note("commit"),
             Settlement::Refuse(_) => self.note("refuse"),
             Settlement::Abandon => self.note("abandon"),
+            Settlement::Unknown => self.note("unknown"),
         }
         if let Some(settled) = (self.store.on_settle)(call).await {
             if self.store.is_lease {
