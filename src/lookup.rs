@@ -72,6 +72,12 @@ impl LookupKey {
         Self { scope, key, endpoint, digest }
     }
 
+    /// From the texts that a store has kept, which are not digested again. `None` for what no store of this crate keeps.
+    #[must_use]
+    pub fn from_stored(scope: &str, key: &str, endpoint: &str) -> Option<Self> {
+        Some(Self::new(ScopeId::from_stored(scope), Key::new(key).ok()?, Endpoint(Arc::from(endpoint))))
+    }
+
     /// Whose key.
     #[must_use]
     pub fn scope(&self) -> &ScopeId {
@@ -129,6 +135,20 @@ mod tests {
         assert_ne!(lookup("ab", "c", "d"), lookup("a", "bc", "d"));
         assert_ne!(lookup("a", "b", "cd"), lookup("a", "bc", "d"));
         assert_eq!(lookup("a", "b", "c"), lookup("a", "b", "c"));
+    }
+
+    // S8, H12: what is read back is what was written, digested or not.
+    #[test]
+    fn stored_texts_are_read_back_as_they_are() {
+        let long = "x".repeat(300);
+        let pretender = format!("sha256:{}", "0".repeat(64));
+        let spellings = [lookup("s", "k", "POST /x"), lookup(&long, "k", &long), lookup(&pretender, "k", "")];
+        let shared = LookupKey::new(ScopeId::shared(), Key::new("k").unwrap(), Endpoint::none());
+        for lookup in spellings.into_iter().chain([shared]) {
+            let (scope, key, endpoint) = (lookup.scope().as_str(), lookup.key().as_str(), lookup.endpoint().as_str());
+            assert_eq!(LookupKey::from_stored(scope, key, endpoint).unwrap(), lookup);
+        }
+        assert_eq!(LookupKey::from_stored("s", "", ""), None);
     }
 
     // S30: the encoding is frozen; this value may change only together with a migration.

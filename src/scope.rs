@@ -86,6 +86,10 @@ impl fmt::Debug for Scope {
 pub struct ScopeId(Arc<str>);
 
 impl ScopeId {
+    pub(crate) fn from_stored(text: &str) -> Self {
+        Self(Arc::from(text))
+    }
+
     /// Of any non-empty text; longer than 128 bytes, it is stored as `sha256:` and 64 hex digits.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {

@@ -19,6 +19,7 @@ mod any;
 mod coded;
 mod lease;
 mod memory;
+mod operate;
 mod request;
 mod stored;
 
@@ -37,6 +38,7 @@ pub use any::{AnyClaim, AnyStore};
 pub use coded::{BodyCodec, CodedClaim, CodedStore};
 pub use lease::{Boxed, Checkpoint, LeaseControl, OnUnknown};
 pub use memory::{MemoryClaim, MemoryStore};
+pub use operate::{Entry, Holder, Operate, Operated};
 #[cfg(feature = "postgres")]
 pub use postgres::{Isolation, PostgresClaim, PostgresStore, PostgresStoreBuilder};
 pub(crate) use request::Fingerprints;

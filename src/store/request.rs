@@ -101,6 +101,12 @@ impl Token {
         Self(Uuid::new_v4())
     }
 
+    /// A token that a store has kept.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(Uuid::from_bytes(bytes))
+    }
+
     /// Its 16 bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 16] {
