@@ -9,11 +9,14 @@ use bytes::Bytes;
 use http::Extensions;
 
 use super::{
-    Boxed, Checkpoint, Claim, ClaimRequest, Fence, Kept, LeaseControl, Purge, RollbackOnDrop, Settled, Settlement,
-    Store, Unkeyed, Verdict,
+    Boxed, Checkpoint, Claim, ClaimRequest, Entry, Fence, Kept, LeaseControl, Operate, Operated, Purge, RollbackOnDrop,
+    Settled, Settlement, Store, Unkeyed, Verdict,
 };
 use crate::error::{Error, ErrorKind};
+use crate::key::Key;
+use crate::lookup::Endpoint;
 use crate::record::AnswerBody;
+use crate::scope::ScopeId;
 
 /// How bodies are kept. Header fields and statuses are not touched.
 pub trait BodyCodec: Send + Sync + 'static {
@@ -67,6 +70,28 @@ impl<S: Store> Store for CodedStore<S> {
 impl<S: Purge> Purge for CodedStore<S> {
     async fn purge(&self, limit: u32) -> Result<u64, Error> {
         self.inner.purge(limit).await
+    }
+}
+
+impl<S: Operate> Operate for CodedStore<S> {
+    async fn find(&self, scope: &ScopeId, key: &Key, endpoint: Option<&Endpoint>) -> Result<Vec<Entry>, Error> {
+        self.inner.find(scope, key, endpoint).await
+    }
+
+    async fn list_stuck(&self, older_than: Duration, limit: u32) -> Result<Vec<Entry>, Error> {
+        self.inner.list_stuck(older_than, limit).await
+    }
+
+    async fn release(&self, entry: &Entry) -> Result<Operated, Error> {
+        self.inner.release(entry).await
+    }
+
+    async fn settle_as(&self, entry: &Entry, kept: Kept) -> Result<Operated, Error> {
+        self.inner.settle_as(entry, coded(self.codec.as_ref(), kept)).await
+    }
+
+    async fn forget(&self, entry: &Entry) -> Result<Operated, Error> {
+        self.inner.forget(entry).await
     }
 }
 
@@ -148,17 +173,18 @@ impl LeaseControl for CodedControl {
 }
 
 fn encoded(codec: &dyn BodyCodec, settlement: Settlement) -> Settlement {
-    let encode = |mut kept: Kept| {
-        if let AnswerBody::Kept(body) = kept.answer.body {
-            kept.answer.body = AnswerBody::Kept(codec.encode(body));
-        }
-        kept
-    };
     match settlement {
-        Settlement::Commit(kept) => Settlement::Commit(encode(kept)),
-        Settlement::Refuse(kept) => Settlement::Refuse(encode(kept)),
+        Settlement::Commit(kept) => Settlement::Commit(coded(codec, kept)),
+        Settlement::Refuse(kept) => Settlement::Refuse(coded(codec, kept)),
         ended @ (Settlement::Abandon | Settlement::Unknown) => ended,
     }
+}
+
+fn coded(codec: &dyn BodyCodec, mut kept: Kept) -> Kept {
+    if let AnswerBody::Kept(body) = kept.answer.body {
+        kept.answer.body = AnswerBody::Kept(codec.encode(body));
+    }
+    kept
 }
 
 fn decoded<C>(codec: &dyn BodyCodec, verdict: Verdict<C>) -> Result<Verdict<C>, Error> {

@@ -21,7 +21,7 @@ mod lease;
 mod memory;
 mod operate;
 mod request;
-mod stored;
+pub(crate) mod stored;
 
 use std::convert::Infallible;
 use std::future::{Future, ready};

@@ -50,6 +50,8 @@ impl Harness for MemoryHarness {
 
 idempotency::store_conformance!(kit, async { MemoryHarness::new() });
 
+idempotency::operator_conformance!(operators, async { MemoryHarness::new() });
+
 // S26, case C25
 #[tokio::test]
 async fn a_full_store_sheds_load_and_forgets_nothing() {

@@ -92,6 +92,9 @@ idempotency::store_conformance!(any_postgres, async {
     AnyPostgres(PostgresHarness::new(Isolation::ReadCommitted).await)
 });
 idempotency::store_conformance!(coded, async { Wrapped::new(|memory| CodedStore::new(memory, Mask(0x5a))) });
+idempotency::operator_conformance!(coded_operators, async {
+    Wrapped::new(|memory| CodedStore::new(memory, Mask(0x5a)))
+});
 
 // H41, cases F16, K16: the stored form is the codec's, and a wrong body is told so where it cannot be read.
 #[tokio::test]

@@ -16,15 +16,15 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
+    /// K alone.
+    pub(crate) fn of_key(schema: &str, lookup: &[u8; 32]) -> i64 {
+        let [k0, k1, k2, k3, k4, k5, k6, k7, ..] = digest(schema, lookup);
+        i64::from_be_bytes([k0, k1, k2, k3, k4, k5, k6, k7])
+    }
+
     /// The locks of a claim on the table of `schema`.
     pub(crate) fn new(schema: &str, lookup: &[u8; 32], fingerprint: &Fingerprint) -> Self {
-        let mut hash = Sha256::new();
-        hash.update(DOMAIN);
-        hash.update((schema.len() as u64).to_be_bytes());
-        hash.update(schema.as_bytes());
-        hash.update(lookup);
-        let digest: [u8; 32] = hash.finalize().into();
-        let [k0, k1, k2, k3, k4, k5, k6, k7, f0, f1, f2, f3, ..] = digest;
+        let [k0, k1, k2, k3, k4, k5, k6, k7, f0, f1, f2, f3, ..] = digest(schema, lookup);
         let [r0, r1, r2, r3, ..] = *fingerprint.digest();
         // Version and digest of the profile, folded into the key's own bits: fewer bits would let an honest retry that
         // crosses a deployment look like another request.
@@ -35,6 +35,15 @@ impl Locks {
             fingerprint: (i32::from_be_bytes(half), i32::from_be_bytes([r0, r1, r2, r3])),
         }
     }
+}
+
+fn digest(schema: &str, lookup: &[u8; 32]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(DOMAIN);
+    hash.update((schema.len() as u64).to_be_bytes());
+    hash.update(schema.as_bytes());
+    hash.update(lookup);
+    hash.finalize().into()
 }
 
 #[cfg(test)]

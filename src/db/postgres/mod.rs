@@ -1,6 +1,7 @@
 //! Postgres: what the crate's own code must know of it.
 
 mod locks;
+pub(crate) mod operate;
 pub(crate) mod sql;
 pub(crate) mod statements;
 

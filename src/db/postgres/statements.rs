@@ -209,7 +209,7 @@ fn read_claim(row: &PgRow) -> Result<Seen, sqlx::Error> {
 }
 
 /// Retention as the server takes it; a thousand years is as good as for ever and stays within its calendar.
-fn microseconds(duration: Duration) -> i64 {
+pub(super) fn microseconds(duration: Duration) -> i64 {
     const MOST: Duration = Duration::from_secs(1_000 * 366 * 24 * 3600);
     i64::try_from(duration.min(MOST).as_micros()).unwrap_or(i64::MAX)
 }

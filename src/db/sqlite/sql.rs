@@ -80,6 +80,32 @@ pub(crate) const TAKE_BACK: &str = "DELETE FROM idempotency_keys \
 pub(crate) const FIND_OWN: &str = "SELECT state FROM idempotency_keys \
     WHERE scope = ?1 AND id_key = ?2 AND endpoint = ?3 AND token = ?4";
 
+/// What an operator sees of a live record. An announced one lives as long as its owner, whatever the clock says.
+macro_rules! entry {
+    ($condition:literal) => {
+        concat!(
+            "SELECT scope, id_key, endpoint, state, token, owner, answer, ",
+            clock!(),
+            " - accepted_at AS age, expires_at - ",
+            clock!(),
+            " AS expires_in FROM idempotency_keys WHERE (state = 3 OR expires_at > ",
+            clock!(),
+            ") AND ",
+            $condition
+        )
+    };
+}
+
+/// Parameters: 1 scope, 2 key, 3 endpoint or NULL.
+pub(crate) const FIND: &str = entry!("scope = ?1 AND id_key = ?2 AND (?3 IS NULL OR endpoint = ?3) ORDER BY endpoint");
+
+/// Records without an answer, the oldest first. Parameter: 1 limit.
+pub(crate) const UNSETTLED: &str = entry!("state <> 1 ORDER BY accepted_at LIMIT ?1");
+
+/// Deletes one record. Parameters: 1 scope, 2 key, 3 endpoint, 4 token, 5 the state it must be in.
+pub(crate) const FORGET: &str = "DELETE FROM idempotency_keys \
+    WHERE scope = ?1 AND id_key = ?2 AND endpoint = ?3 AND token = ?4 AND state = ?5";
+
 /// Parameter: 1 limit.
 pub(crate) const PURGE: &str = concat!(
     "DELETE FROM idempotency_keys WHERE rowid IN \

@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sqlx::query::Query;
-use sqlx::sqlite::SqliteArguments;
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Row, Sqlite, SqliteConnection};
 
 use super::sql;
 use crate::fingerprint::Fingerprint;
-use crate::lookup::LookupKey;
+use crate::key::Key;
+use crate::lookup::{Endpoint, LookupKey};
+use crate::scope::ScopeId;
 use crate::store::Token;
+use crate::store::stored::StoredEntry;
 
 pub(crate) const RUNNING: i64 = 0;
 pub(crate) const COMPLETED: i64 = 1;
@@ -123,6 +126,45 @@ pub(crate) async fn find_own(
 ) -> Result<Option<i64>, sqlx::Error> {
     let row = owned(sql::FIND_OWN, lookup, token).fetch_optional(connection).await?;
     row.map(|row| row.try_get("state")).transpose()
+}
+
+pub(crate) async fn find(
+    connection: &mut SqliteConnection,
+    (scope, key, endpoint): (&ScopeId, &Key, Option<&Endpoint>),
+) -> Result<Vec<(StoredEntry, Option<Vec<u8>>)>, sqlx::Error> {
+    let query = sqlx::query(sql::FIND).bind(scope.as_str()).bind(key.as_str()).bind(endpoint.map(Endpoint::as_str));
+    query.fetch_all(connection).await?.iter().map(read_entry).collect()
+}
+
+pub(crate) async fn unsettled(
+    connection: &mut SqliteConnection,
+    limit: u32,
+) -> Result<Vec<(StoredEntry, Option<Vec<u8>>)>, sqlx::Error> {
+    sqlx::query(sql::UNSETTLED).bind(limit).fetch_all(connection).await?.iter().map(read_entry).collect()
+}
+
+/// A record with its owner.
+fn read_entry(row: &SqliteRow) -> Result<(StoredEntry, Option<Vec<u8>>), sqlx::Error> {
+    let microseconds = |microseconds: i64| Duration::from_micros(microseconds.try_into().unwrap_or_default());
+    let entry = StoredEntry {
+        lookup: (row.try_get("scope")?, row.try_get("id_key")?, row.try_get("endpoint")?),
+        state: row.try_get("state")?,
+        token: row.try_get("token")?,
+        answer: row.try_get::<Option<Vec<u8>>, _>("answer")?.map(Bytes::from),
+        age: microseconds(row.try_get("age")?),
+        expires_in: microseconds(row.try_get("expires_in")?),
+    };
+    Ok((entry, row.try_get("owner")?))
+}
+
+/// Whether exactly the record in this state was deleted.
+pub(crate) async fn forget(
+    connection: &mut SqliteConnection,
+    lookup: &LookupKey,
+    token: Token,
+    state: i64,
+) -> Result<bool, sqlx::Error> {
+    changed(owned(sql::FORGET, lookup, token).bind(state), connection).await
 }
 
 pub(crate) async fn purge(connection: &mut SqliteConnection, limit: u32) -> Result<u64, sqlx::Error> {

@@ -1,5 +1,6 @@
 //! The memory store: leases with fences, for tests, development and services of one process (S26).
 
+mod operate;
 mod table;
 
 use std::any::Any;

@@ -6,9 +6,14 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 use crate::fingerprint::Fingerprint;
+use crate::lookup::LookupKey;
 use crate::policy::{Judgement, State, judge};
 use crate::record::{Answer, Record};
 use crate::store::{ClaimRequest, Kept, OnUnknown, Settlement, Token, Verdict, stored};
+
+mod operate;
+
+pub(super) use operate::Change;
 
 type Digest = [u8; 32];
 
@@ -32,6 +37,8 @@ struct Rows {
 }
 
 struct Row {
+    lookup: LookupKey,
+    fence: u64,
     fingerprint: Fingerprint,
     accepted: Duration,
     retention: Duration,
@@ -51,6 +58,7 @@ enum Phase {
     },
     Completed {
         by: Token,
+        attempt: u64,
         answer: Answer,
         expires: Duration,
     },
@@ -92,11 +100,8 @@ impl Table {
         let mut accepted = now;
         match rows.by_key.get(&digest) {
             Some(row) if row.is_live(now) => {
-                let (state, answer) = match &row.phase {
-                    Phase::Running { lease_ends, held, .. } => (State::of_lease(*lease_ends <= now, *held), None),
-                    Phase::Completed { answer, .. } => (State::Completed, Some(answer)),
-                };
-                match (judge(state, stored::compare(request, &row.fingerprint)), answer) {
+                let judgement = judge(row.state(now), stored::compare(request, &row.fingerprint));
+                match (judgement, row.answer()) {
                     (Judgement::Mismatch, _) => return Ok(Verdict::Mismatch),
                     (Judgement::Replay, Some(answer)) => {
                         let record = Record { fingerprint: row.fingerprint, answer: answer.clone() };
@@ -121,7 +126,8 @@ impl Table {
         let due = lease_ends.max(accepted.saturating_add(retention));
         let held = on_unknown.holds_from_start();
         let phase = Phase::Running { owner: request.token(), lease_ends, attempt, held };
-        rows.put(digest, Row { fingerprint: *request.fingerprint(), accepted, retention, due, phase });
+        let (lookup, fingerprint, fence) = (request.lookup().clone(), *request.fingerprint(), rows.last_fence);
+        rows.put(digest, Row { lookup, fence, fingerprint, accepted, retention, due, phase });
         Ok(Verdict::Claimed(Owner { digest, token: request.token(), fence: rows.last_fence, attempt, on_unknown }))
     }
 
@@ -157,10 +163,9 @@ impl Table {
         match settlement {
             Settlement::Commit(Kept { answer, retention }) | Settlement::Refuse(Kept { answer, retention }) => {
                 let expires = row.accepted.saturating_add(retention).max(now + LEAST_KEPT);
-                rows.put(
-                    owner.digest,
-                    Row { due: expires, phase: Phase::Completed { by: owner.token, answer, expires }, ..row },
-                );
+                let (by, attempt) = (owner.token, owner.attempt);
+                let phase = Phase::Completed { by, attempt, answer, expires };
+                rows.put(owner.digest, Row { due: expires, phase, ..row });
             }
             Settlement::Abandon => {}
             Settlement::Unknown => rows.put(owner.digest, row.stopped(now)),
@@ -237,6 +242,20 @@ impl Row {
         }
     }
 
+    fn state(&self, now: Duration) -> State {
+        match &self.phase {
+            Phase::Running { lease_ends, held, .. } => State::of_lease(*lease_ends <= now, *held),
+            Phase::Completed { .. } => State::Completed,
+        }
+    }
+
+    fn answer(&self) -> Option<&Answer> {
+        match &self.phase {
+            Phase::Running { .. } => None,
+            Phase::Completed { answer, .. } => Some(answer),
+        }
+    }
+
     /// Its lease ends at once.
     fn stopped(mut self, now: Duration) -> Self {
         if let Phase::Running { lease_ends, .. } = &mut self.phase {
@@ -249,7 +268,7 @@ impl Row {
     fn attempt(&self) -> u64 {
         match &self.phase {
             Phase::Running { attempt, .. } => *attempt,
-            Phase::Completed { .. } => 1,
+            Phase::Completed { attempt, .. } => *attempt,
         }
     }
 }

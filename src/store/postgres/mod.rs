@@ -2,6 +2,7 @@
 
 mod builder;
 mod claim;
+mod operate;
 mod unkeyed;
 
 use std::fmt;

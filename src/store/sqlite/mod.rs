@@ -4,6 +4,7 @@ mod claim;
 mod entry;
 mod lending;
 mod open;
+mod operate;
 mod owner;
 mod purge;
 mod shared;

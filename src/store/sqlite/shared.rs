@@ -23,7 +23,7 @@ use crate::lookup::LookupKey;
 use crate::store::Token;
 
 /// How long a look-up waits for other processes: only where one recovers or closes the file.
-const LOOK_PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct Shared {
     /// The host's: handlers' transactions.

@@ -15,7 +15,7 @@ pub(super) type Look<C> = ControlFlow<Verdict<C>, Option<Vec<u8>>>;
 pub(super) fn judge_row<C>(shared: &Shared, request: &ClaimRequest, seen: Option<Seen>) -> Result<Look<C>, Error> {
     let Some(seen) = seen else { return Ok(Continue(None)) };
     let state = match seen.state {
-        ANNOUNCED if !stands(shared, &seen) => return Ok(Continue(Some(seen.token))),
+        ANNOUNCED if !stands(shared, &seen.token, seen.owner.as_deref()) => return Ok(Continue(Some(seen.token))),
         ANNOUNCED => State::Running,
         COMPLETED => State::Completed,
         // A running row that another transaction can see was committed by its own handler (H29).
@@ -27,9 +27,9 @@ pub(super) fn judge_row<C>(shared: &Shared, request: &ClaimRequest, seen: Option
 
 /// Whether somebody stands behind an announcement. If it ends while this is asked, the announcement that replaces it
 /// finds the row changed and does nothing.
-fn stands(shared: &Shared, seen: &Seen) -> bool {
-    match seen.owner.as_deref() {
-        Some(owner) if shared.owner.is(owner) => shared.knows(&seen.token),
+pub(super) fn stands(shared: &Shared, token: &[u8], owner: Option<&[u8]>) -> bool {
+    match owner {
+        Some(owner) if shared.owner.is(owner) => shared.knows(token),
         Some(owner) => shared.owner.is_alive(owner),
         None => true,
     }

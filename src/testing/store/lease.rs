@@ -9,7 +9,7 @@ use crate::error::ErrorKind;
 use crate::store::{Claim, LeaseControl, OnUnknown, Settlement, Store};
 
 /// The first claim of a key, if the store works by leases.
-async fn lease<H: Harness>(harness: &H, key: &str) -> Option<(H::Store, <H::Store as Store>::Claim)> {
+pub(super) async fn lease<H: Harness>(harness: &H, key: &str) -> Option<(H::Store, <H::Store as Store>::Claim)> {
     let store = harness.store().await;
     let claim = claimed(&store, &request(key, 1)).await;
     (claim.fence().is_some()).then_some((store, claim))
@@ -146,11 +146,11 @@ pub async fn an_end_is_recorded_late_once_and_by_its_owner_only<H: Harness>(harn
     assert_eq!(replayed(&store, &request("too late", 1)).await.answer, answer("owner"));
 }
 
-fn control<C: Claim>(claim: &C) -> Arc<dyn LeaseControl> {
+pub(super) fn control<C: Claim>(claim: &C) -> Arc<dyn LeaseControl> {
     claim.control().unwrap_or_else(|| panic!("a lease has a control"))
 }
 
-async fn done<T>(step: impl Future<Output = Result<T, crate::Error>>) -> T {
+pub(super) async fn done<T>(step: impl Future<Output = Result<T, crate::Error>>) -> T {
     match step.await {
         Ok(done) => done,
         Err(error) => panic!("it failed: {error:?}"),

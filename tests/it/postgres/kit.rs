@@ -6,4 +6,5 @@ use crate::support::postgres::PostgresHarness;
 
 idempotency::store_conformance!(read_committed, PostgresHarness::new(Isolation::ReadCommitted));
 idempotency::store_conformance!(repeatable_read, PostgresHarness::new(Isolation::RepeatableRead));
+idempotency::operator_conformance!(operators, PostgresHarness::new(Isolation::ReadCommitted));
 idempotency::store_conformance!(serializable, PostgresHarness::new(Isolation::Serializable));

@@ -5,6 +5,7 @@ mod faults;
 mod keyless;
 mod kit;
 mod migrations;
+mod operate;
 mod round_trips;
 mod sessions;
 mod stress;

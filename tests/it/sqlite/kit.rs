@@ -48,3 +48,4 @@ impl Harness for SqliteHarness {
 }
 
 idempotency::store_conformance!(files, SqliteHarness::new());
+idempotency::operator_conformance!(operators, SqliteHarness::new());

@@ -1,3 +1,4 @@
 //! The SQLite store.
 
 mod kit;
+mod operate;
