@@ -129,7 +129,7 @@ impl<S: Store> IdempotencyLayer<S> {
     /// How many requests wait for the answer of another one right now.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.room.inflight.queued()
+        self.room.inflight.waiting()
     }
 
     /// How many keys this process is asking for or running right now.

@@ -16,7 +16,7 @@ use super::answer::{self, Handled};
 use super::body::RequestBody;
 use super::grpc::Wire;
 use super::heartbeat::Held;
-use super::inflight::{Place, Ticket, Word};
+use super::inflight::{Place, Seat, Ticket, Word};
 use super::reply::{self, Reply};
 use super::run::rebuild;
 use super::unwind::caught;
@@ -35,6 +35,8 @@ pub(super) struct Story<S, Svc> {
     pub(super) parts: Parts,
     pub(super) data: Bytes,
     pub(super) trailers: Option<HeaderMap>,
+    /// Of one that has waited for another request, until it is its turn to run.
+    pub(super) seat: Option<Seat>,
 }
 
 /// How a story ends.
@@ -73,7 +75,7 @@ pub(super) enum Run<R: Body, E> {
 impl<S: Store, Svc> Story<S, Svc> {
     pub(super) async fn tell<B, R>(mut self, ticket: Ticket) -> Told<S, Svc, R, Svc::Error>
     where
-        Svc: Service<Request<RequestBody<B>>, Response = Response<R>>,
+        Svc: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone,
         B: Body,
         R: Body,
     {
@@ -86,6 +88,9 @@ impl<S: Store, Svc> Story<S, Svc> {
                 Ok(Verdict::Claimed(claim)) => claim,
                 Ok(Verdict::InProgress { retry_after }) if self.shared.config.wait.is_some() => {
                     ticket.elsewhere(self.claim.fingerprints());
+                    // A service that was asked whether it is ready may keep a place for the call: a clone has none.
+                    self.inner = self.inner.clone();
+                    self.seat = self.seat.or_else(|| self.shared.room.inflight.seat(self.shared.config.caps));
                     return Told::Busy(Busy { story: self, ticket, retry_after });
                 }
                 Ok(verdict) => {
@@ -98,6 +103,7 @@ impl<S: Store, Svc> Story<S, Svc> {
                     return Told::End(self.without_store(&error).await);
                 }
             };
+            self.seat = None;
             ticket.running(*self.claim.fingerprint());
             let request = if reruns > 0 {
                 rebuild(self.parts.clone(), self.data.clone(), self.trailers.clone())
@@ -136,7 +142,9 @@ impl<S: Store, Svc> Story<S, Svc> {
         R: Body,
     {
         let config = &self.shared.config;
-        if !config.unprotected_without_store || !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Full) {
+        // Whoever has waited knows of another request, which may still run.
+        let may_run = config.unprotected_without_store && self.seat.is_none();
+        if !may_run || !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Full) {
             return End::Reply(reply::failed(error));
         }
         emit(Event::RanUnprotected);

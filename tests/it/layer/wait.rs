@@ -365,3 +365,119 @@ async fn an_answer_that_is_not_kept_is_410_for_those_who_wait() {
     }
     assert_empty(&layer).await;
 }
+
+/// Says that every key runs in another process.
+fn elsewhere(retry_after: Option<Duration>) -> Fake {
+    Fake::new().on_claim(move |_| async move { Some(Ok(idempotency::store::Verdict::InProgress { retry_after })) })
+}
+
+// H20, H25: nor does the one that asks for all while the request runs in another process.
+#[tokio::test(start_paused = true)]
+async fn the_one_that_asks_for_all_holds_no_place_in_the_inner_service() {
+    let store = Fake::new().on_claim(|call| async move {
+        (call == 1).then_some(Ok(idempotency::store::Verdict::InProgress { retry_after: Some(Duration::from_secs(20)) }))
+    });
+    let runs = Runs::default();
+    let counter = runs.clone();
+    let handler = tower::service_fn(move |_: Request<_>| {
+        let answer = Response::new(Body::from(format!("run {}", counter.next())));
+        async move { Ok::<_, std::convert::Infallible>(answer) }
+    });
+    let layer = over(&store);
+    let service = tower::ServiceBuilder::new().layer(layer.clone()).layer(ConcurrencyLimitLayer::new(1)).service(handler);
+    let asking = tokio::spawn({
+        let service = service.clone();
+        async move { send(&service, post("k")).await }
+    });
+    settle_down().await;
+    let other = tokio::time::timeout(Duration::from_secs(1), send(&service, post("other"))).await;
+    assert_eq!(other.expect("the place is free").text(), "run 1");
+    assert_eq!(asking.await.unwrap().text(), "run 2");
+    assert_empty(&layer).await;
+}
+
+// H20: those that ask for others wait as well, and are counted.
+#[tokio::test(start_paused = true)]
+async fn those_that_ask_for_all_are_counted() {
+    for (caps, allowed) in [((100, 2), 2), ((0, 100), 0)] {
+        let layer = over(&elsewhere(None)).waiters(caps.0, caps.1);
+        let app = Runs::default().app().layer(layer.clone());
+        let asking: Vec<_> = (0..10)
+            .map(|key| {
+                let app = app.clone();
+                tokio::spawn(async move { send(&app, post(&format!("k{key}"))).await })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(layer.waiting(), allowed);
+        assert_eq!(asking.iter().filter(|asking| !asking.is_finished()).count(), allowed);
+        for asking in asking {
+            assert_eq!(asking.await.unwrap().said(), "409 in-progress");
+        }
+        assert_empty(&layer).await;
+    }
+}
+
+// H20: per key, the one that asks is one of those who wait.
+#[tokio::test(start_paused = true)]
+async fn the_one_that_asks_for_all_counts_for_its_key() {
+    let layer = over(&elsewhere(None)).waiters(3, 100);
+    let app = Runs::default().app().layer(layer.clone());
+    let waiting = start_waiting(&app, 5).await;
+    assert_eq!(waiting.iter().filter(|waiter| !waiter.is_finished()).count(), 3);
+    assert_eq!(layer.waiting(), 3);
+    for waiter in waiting {
+        assert_eq!(waiter.await.unwrap().said(), "409 in-progress");
+    }
+    assert_empty(&layer).await;
+}
+
+// H20: a limit that no clock can hold is a long one, not none.
+#[tokio::test(start_paused = true)]
+async fn a_limit_without_end_is_a_long_wait() {
+    let (gate, runs) = (Gate::new(), Runs::default());
+    let layer = layer().wait_up_to(Duration::MAX);
+    let app = gate.app(&runs).layer(layer.clone());
+    let first = start(&app);
+    gate.entered().await;
+    let waiting = start_waiting(&app, 1).await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    gate.open(1);
+    assert!(first.await.unwrap().status == 201 && waiting.into_iter().next().unwrap().await.unwrap().is_replay());
+    assert_empty(&layer).await;
+}
+
+// H20: whatever a store says of when to ask again, it is neither asked without pause nor for ever.
+#[tokio::test(start_paused = true)]
+async fn a_store_may_say_any_time() {
+    for (said, most) in [(Duration::MAX, 1), (Duration::from_secs(5), 13), (Duration::ZERO, 60 * 10 + 1)] {
+        let store = elsewhere(Some(said));
+        let layer = over(&store);
+        let app = Runs::default().app().layer(layer.clone());
+        let answer = tokio::time::timeout(LONG * 2, start(&app)).await.unwrap().unwrap();
+        assert_eq!(answer.said(), "409 in-progress");
+        assert!(store.claims() <= most, "{said:?}: {} questions", store.claims());
+        assert_empty(&layer).await;
+    }
+}
+
+// H20, H23: what is known to run elsewhere is not run here because the store has gone meanwhile.
+#[tokio::test(start_paused = true)]
+async fn who_has_waited_does_not_run_unprotected() {
+    let store = Fake::new().on_claim(|call| async move {
+        Some(match call {
+            1 => Ok(idempotency::store::Verdict::InProgress { retry_after: None }),
+            _ => Err(ErrorKind::Unavailable.into()),
+        })
+    });
+    let runs = Runs::default();
+    let layer = over(&store).run_unprotected_without_store();
+    let app = runs.app().layer(layer.clone());
+    for waiter in start_waiting(&app, 3).await {
+        assert_eq!(waiter.await.unwrap().said(), "503 store-unavailable");
+    }
+    assert_eq!(runs.count(), 0);
+    assert_empty(&layer).await;
+    // Nobody has said of this one that it runs.
+    assert_eq!(send(&app, post("other")).await.text(), "run 1");
+}
