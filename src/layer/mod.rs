@@ -18,7 +18,7 @@ mod run;
 mod service;
 mod story;
 mod tasks;
-mod unwind;
+pub(crate) mod unwind;
 
 use std::fmt;
 use std::sync::Arc;
