@@ -375,7 +375,8 @@ fn elsewhere(retry_after: Option<Duration>) -> Fake {
 #[tokio::test(start_paused = true)]
 async fn the_one_that_asks_for_all_holds_no_place_in_the_inner_service() {
     let store = Fake::new().on_claim(|call| async move {
-        (call == 1).then_some(Ok(idempotency::store::Verdict::InProgress { retry_after: Some(Duration::from_secs(20)) }))
+        (call == 1)
+            .then_some(Ok(idempotency::store::Verdict::InProgress { retry_after: Some(Duration::from_secs(20)) }))
     });
     let runs = Runs::default();
     let counter = runs.clone();
@@ -384,7 +385,8 @@ async fn the_one_that_asks_for_all_holds_no_place_in_the_inner_service() {
         async move { Ok::<_, std::convert::Infallible>(answer) }
     });
     let layer = over(&store);
-    let service = tower::ServiceBuilder::new().layer(layer.clone()).layer(ConcurrencyLimitLayer::new(1)).service(handler);
+    let service =
+        tower::ServiceBuilder::new().layer(layer.clone()).layer(ConcurrencyLimitLayer::new(1)).service(handler);
     let asking = tokio::spawn({
         let service = service.clone();
         async move { send(&service, post("k")).await }
@@ -480,4 +482,70 @@ async fn who_has_waited_does_not_run_unprotected() {
     assert_empty(&layer).await;
     // Nobody has said of this one that it runs.
     assert_eq!(send(&app, post("other")).await.text(), "run 1");
+}
+
+/// A small generator, so that a failure can be repeated.
+fn next(seed: &mut u64) -> u64 {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed
+}
+
+// H20, Q2: two processes, few keys, handlers that fail, clients that leave: at most one run of a key commits, everybody is
+// answered, nothing is left behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nobody_is_left_behind_in_the_crowd() {
+    for round in 0..30_u64 {
+        let store = Fake::new();
+        let layers = [over(&store).waiters(20, 200), over(&store).waiters(20, 200)];
+        let layers = layers.map(|layer| if round % 2 == 0 { layer.cancel_on_disconnect() } else { layer });
+        let committed = std::sync::Arc::new(std::sync::Mutex::new(std::collections::HashMap::<String, usize>::new()));
+        let count = std::sync::Arc::clone(&committed);
+        let app = Router::new().fallback(async move |request: Request<Body>| {
+            let key = request.headers()["idempotency-key"].to_str().unwrap().to_owned();
+            let mut seed =
+                std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64 | 1;
+            for _ in 0..next(&mut seed) % 5 {
+                tokio::task::yield_now().await;
+            }
+            if next(&mut seed) % 3 > 0 {
+                return StatusCode::SERVICE_UNAVAILABLE;
+            }
+            *count.lock().unwrap().entry(key).or_default() += 1;
+            StatusCode::CREATED
+        });
+        let apps = layers.clone().map(|layer| app.clone().layer(layer));
+        let mut seed = round * 7919 + 1;
+        let clients: Vec<_> = (0..200)
+            .map(|_| {
+                let app = apps[(next(&mut seed) % 2) as usize].clone();
+                let (key, leaves) = (format!("k{}", next(&mut seed) % 4), next(&mut seed) % 3 == 0);
+                let after = Duration::from_micros(next(&mut seed) % 3000);
+                tokio::spawn(async move {
+                    let sent = send(&app, post(&key));
+                    if leaves {
+                        let _ = tokio::time::timeout(after, sent).await;
+                    } else {
+                        let answer = tokio::time::timeout(Duration::from_secs(20), sent).await.expect("left behind");
+                        assert!([201, 409, 503].contains(&answer.status.as_u16()), "{answer:?}");
+                    }
+                })
+            })
+            .collect();
+        for client in clients {
+            client.await.unwrap();
+        }
+        for layer in &layers {
+            layer.drain().await;
+            let until = Instant::now() + Duration::from_secs(5);
+            while (layer.waiting(), layer.keys_in_flight(), layer.running()) != (0, 0, 0) {
+                assert!(Instant::now() < until, "{} {} {}", layer.waiting(), layer.keys_in_flight(), layer.running());
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        // A run that is dropped after it has counted leaves no record, where leaving drops it.
+        let most = if round % 2 == 0 { 10 } else { 1 };
+        assert!(committed.lock().unwrap().values().all(|runs| *runs <= most), "{committed:?}");
+    }
 }
