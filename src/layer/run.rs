@@ -103,7 +103,7 @@ where
     let reply = match meet::meet(&shared, &claim, until).await {
         Met::Reply(reply) => reply,
         Met::Ticket(ticket, seat) => {
-            let story = Story { shared: Arc::clone(&shared), inner, claim, wire, parts, data, trailers, seat };
+            let story = Story { shared: Arc::clone(&shared), inner, claim, wire, parts, data, trailers, seat, until };
             match pursue(&shared, story, ticket, until).await {
                 End::Reply(reply) => reply,
                 End::Error(error) => return Err(error),

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response};
 use http_body::Body;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tower_service::Service;
 
 use super::answer::{self, Handled};
@@ -37,6 +37,8 @@ pub(super) struct Story<S, Svc> {
     pub(super) trailers: Option<HeaderMap>,
     /// Of one that has waited for another request, until it is its turn to run.
     pub(super) seat: Option<Seat>,
+    /// When such a wait is over.
+    pub(super) until: Option<Instant>,
 }
 
 /// How a story ends.
@@ -81,8 +83,15 @@ impl<S: Store, Svc> Story<S, Svc> {
     {
         let mut reruns = self.shared.config.reruns;
         loop {
-            if let Err(error) = poll_fn(|cx| self.inner.poll_ready(cx)).await {
-                return Told::End(End::Error(error));
+            let ready = poll_fn(|cx| self.inner.poll_ready(cx));
+            let ready = match self.until.filter(|_| self.seat.is_some()) {
+                Some(until) => timeout_at(until, ready).await,
+                None => Ok(ready.await),
+            };
+            match ready {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return Told::End(End::Error(error)),
+                Err(_) => return Told::End(End::Reply(reply::in_progress(None))),
             }
             let claim = match ask(&self.shared, &self.claim).await {
                 Ok(Verdict::Claimed(claim)) => claim,

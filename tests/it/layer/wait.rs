@@ -378,13 +378,18 @@ fn elsewhere(retry_after: Option<Duration>) -> Fake {
     Fake::new().on_claim(move |_| async move { Some(Ok(idempotency::store::Verdict::InProgress { retry_after })) })
 }
 
+/// Says of the first key that it runs in another process, and is free when it is asked for again.
+fn elsewhere_once() -> Fake {
+    Fake::new().on_claim(|call| async move {
+        let retry_after = Some(Duration::from_secs(2));
+        (call == 1).then_some(Ok(idempotency::store::Verdict::InProgress { retry_after }))
+    })
+}
+
 // H20, H25: nor does the one that asks for all while the request runs in another process.
 #[tokio::test(start_paused = true)]
 async fn the_one_that_asks_for_all_holds_no_place_in_the_inner_service() {
-    let store = Fake::new().on_claim(|call| async move {
-        (call == 1)
-            .then_some(Ok(idempotency::store::Verdict::InProgress { retry_after: Some(Duration::from_secs(20)) }))
-    });
+    let store = elsewhere_once();
     let runs = Runs::default();
     let counter = runs.clone();
     let handler = tower::service_fn(move |_: Request<_>| {
@@ -402,6 +407,36 @@ async fn the_one_that_asks_for_all_holds_no_place_in_the_inner_service() {
     let other = tokio::time::timeout(Duration::from_secs(1), send(&service, post("other"))).await;
     assert_eq!(other.expect("the place is free").text(), "run 1");
     assert_eq!(asking.await.unwrap().text(), "run 2");
+    assert_empty(&layer).await;
+}
+
+// H20: nor does it wait longer than it is told to for a place there.
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_in_time_while_the_inner_service_is_full() {
+    let layer = over(&elsewhere_once()).wait_up_to(Duration::from_secs(5));
+    let gate = Gate::new();
+    let held = gate.clone();
+    let handler = tower::service_fn(move |_: Request<_>| {
+        let gate = held.clone();
+        async move {
+            gate.pass().await;
+            Ok::<_, std::convert::Infallible>(Response::new(Body::empty()))
+        }
+    });
+    let service =
+        tower::ServiceBuilder::new().layer(layer.clone()).layer(ConcurrencyLimitLayer::new(1)).service(handler);
+    let start = |key: &'static str| {
+        let service = service.clone();
+        tokio::spawn(async move { send(&service, post(key)).await })
+    };
+    let waiting = start("k");
+    settle_down().await;
+    let other = start("other");
+    gate.entered().await;
+    let answer = tokio::time::timeout(Duration::from_secs(6), waiting).await.expect("in time").unwrap();
+    assert_eq!(answer.said(), "409 in-progress");
+    gate.open(1);
+    assert_eq!(other.await.unwrap().status, 200);
     assert_empty(&layer).await;
 }
 
