@@ -31,6 +31,7 @@ enum Fault {
     LetsStaleOwnersThrough,
     FenceStands,
     NeverRenews,
+    HasNoLease,
     NeverPurges,
     FreesOnDropInNameOnly,
 }
@@ -93,6 +94,10 @@ impl Claim for BrokenClaim {
 
     fn fence(&self) -> Option<Fence> {
         if self.1 == Fault::FenceStands { Some(Fence(7)) } else { self.0.as_ref().and_then(Claim::fence) }
+    }
+
+    fn lease(&self) -> Option<Duration> {
+        self.0.as_ref().filter(|_| self.1 != Fault::HasNoLease).and_then(Claim::lease)
     }
 
     async fn renew(&mut self) -> Result<(), Error> {
@@ -210,6 +215,7 @@ caught! {
     NeverExpires by an_expired_record_counts_as_absent
     LetsStaleOwnersThrough by a_stale_owner_changes_nothing
     FenceStands by a_lease_that_ends_is_taken_over_with_a_larger_fence
+    HasNoLease by a_renewed_lease_does_not_end
     NeverRenews by a_renewed_lease_does_not_end
     NeverPurges by a_purge_takes_what_has_expired_and_nothing_else
 }

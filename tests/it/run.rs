@@ -222,3 +222,18 @@ async fn an_operation_is_never_a_request() {
         assert_eq!(ran, Ran::Executed(Finish::Commit("job".into())), "{name:?}");
     }
 }
+
+// H47, H35: work that is done and cannot be recorded is told as done by a lease store, and as failed where it is undone.
+#[tokio::test]
+async fn a_settlement_that_fails_is_told_by_what_is_left_of_the_work() {
+    let lease = Fake::new().lease().unsettled(ErrorKind::Unavailable);
+    assert!(matches!(commits(&lease, "k", b"", "one").await, Ran::Executed(_)));
+    assert!(matches!(commits(&lease, "k", b"", "two").await, Ran::InProgress { .. }), "held by its lease");
+    for (store, kind) in [
+        (Fake::new().lease().unsettled(ErrorKind::LeaseLost), ErrorKind::LeaseLost),
+        (Fake::new().unsettled(ErrorKind::Unavailable), ErrorKind::Unavailable),
+    ] {
+        let ran = store.run(&operation("k", b""), async |_| Ok::<_, ()>(Finish::Commit("one".into()))).await;
+        assert!(matches!(ran, Err(RunError::Store(error)) if error.kind() == kind));
+    }
+}
