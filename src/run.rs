@@ -2,43 +2,51 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, StatusCode};
 use sha2::{Digest, Sha256};
+use tokio::time::timeout;
 
 use crate::attempt::Attempt;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use crate::db::{Dialect, Tx, TxError};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit, emit_error};
 use crate::fingerprint::{Fingerprint, Profile};
 use crate::key::Key;
 use crate::layer::heartbeat::Held;
+use crate::layer::unwind::caught;
 use crate::lookup::{Endpoint, LookupKey};
 use crate::record::{Answer, AnswerBody};
 use crate::scope::ScopeId;
 use crate::store::{Claim, ClaimRequest, Kept, Settled, Settlement, Store, Verdict};
 
-/// Told apart from every fingerprint of an HTTP request.
+/// No profile of an HTTP request. Such two cannot be compared and would count as the same, so they must not meet:
+/// see [`NAMES`].
 const PROFILE: [u8; 8] = *b"\x01run\0\0\0\0";
+/// Stands before an operation's name. The endpoint of a request is empty or starts with a method, which has no colon.
+const NAMES: &str = "run:";
 const RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is to be done once: a name, a key in a scope, and the input that makes it this operation and no other.
 #[derive(Clone, Debug)]
 pub struct Operation {
     claim: ClaimRequest,
+    claim_timeout: Duration,
 }
 
 impl Operation {
     /// The operation `name` under `key`. `input` is all that it depends on: the same key with other input is a
-    /// mismatch.
+    /// mismatch. It never meets a request behind a layer over the same store, whatever its name.
     #[must_use]
     pub fn new(name: &str, scope: ScopeId, key: Key, input: &[u8]) -> Self {
         let digest = Sha256::digest(input).into();
         Self::with_fingerprint(
-            LookupKey::new(scope, key, Endpoint::named(name)),
+            LookupKey::new(scope, key, Endpoint::named(&format!("{NAMES}{name}"))),
             Fingerprint::new(Profile::from_bytes(PROFILE), digest),
         )
     }
@@ -46,14 +54,21 @@ impl Operation {
     /// With a fingerprint of your own.
     #[must_use]
     pub fn with_fingerprint(lookup: LookupKey, fingerprint: Fingerprint) -> Self {
-        Self { claim: ClaimRequest::new(lookup, fingerprint, RETENTION) }
+        Self { claim: ClaimRequest::new(lookup, fingerprint, RETENTION), claim_timeout: CLAIM_TIMEOUT }
     }
 
     /// How long its result is kept (24 h), from its acceptance; at least 60 s from its end.
     #[must_use]
     pub fn retention(self, retention: Duration) -> Self {
-        let Self { claim } = self;
-        Self { claim: ClaimRequest::new(claim.lookup().clone(), *claim.fingerprint(), retention) }
+        let claim = ClaimRequest::new(self.claim.lookup().clone(), *self.claim.fingerprint(), retention);
+        Self { claim, ..self }
+    }
+
+    /// How long its claim may take, the wait for a connection included (5 s); then
+    /// [`Unavailable`](ErrorKind::Unavailable).
+    #[must_use]
+    pub fn claim_timeout(self, limit: Duration) -> Self {
+        Self { claim_timeout: limit, ..self }
     }
 }
 
@@ -167,7 +182,7 @@ pub trait RunOnce: Store {
     /// lease ends.
     ///
     /// # Panics
-    /// The work's panic goes on to the caller; the claim is dropped.
+    /// The work's panic goes on to the caller; nothing was kept, and the key is free.
     fn run<F, Fut, E>(&self, operation: &Operation, work: F) -> impl Future<Output = Result<Ran, RunError<E>>> + Send
     where
         F: FnOnce(Running) -> Fut + Send,
@@ -177,7 +192,9 @@ pub trait RunOnce: Store {
         async move {
             let asked = operation.claim.again();
             let asked_at = Instant::now();
-            match self.claim(&asked).await.map_err(RunError::Store)? {
+            let claimed = timeout(operation.claim_timeout, self.claim(&asked)).await;
+            let claimed = claimed.unwrap_or_else(|elapsed| Err(Error::with_source(ErrorKind::Unavailable, elapsed)));
+            match claimed.map_err(RunError::Store)? {
                 Verdict::Claimed(claim) => {
                     let attempt = Attempt::new(&asked, &claim, asked_at);
                     execute(&asked, claim, attempt, work).await
@@ -198,39 +215,47 @@ where
 {
     let mut extensions = Extensions::new();
     claim.attach(&mut extensions);
-    let is_lease = claim.lease().is_some();
+    let is_lease = claim.lease().is_some() || claim.fence().is_some();
     let mut held = Held::alone(claim, &attempt);
-    let finished = work(Running { extensions, attempt: attempt.clone() }).await;
+    let running = Running { extensions, attempt: attempt.clone() };
+    let finish = match caught(async { work(running).await }).await {
+        Ok(Ok(finish)) => finish,
+        // The work's own failure is what the caller has to know.
+        Ok(Err(error)) => {
+            give_up(held, &attempt).await;
+            return Err(RunError::Work(error));
+        }
+        Err(payload) => {
+            emit(Event::Panicked);
+            give_up(held, &attempt).await;
+            resume_unwind(payload);
+        }
+    };
     held.take_back().map_err(RunError::Store)?;
     let Some(claim) = held.release().await else {
         emit(Event::Unsaved);
-        return finished.map(Ran::Executed).map_err(RunError::Work);
+        return Ok(Ran::Executed(finish));
     };
-    let (settlement, result) = match finished {
-        Ok(finish) => (settlement(asked, &finish), Ok(finish)),
-        Err(error) => (failed(&attempt), Err(error)),
-    };
-    let settled = claim.settle(settlement).await;
-    match (settled, result) {
-        // The work's own failure is what the caller has to know.
-        (_, Err(error)) => Err(RunError::Work(error)),
-        (Ok(Settled::Recorded), Ok(finish)) => {
+    match claim.settle(settlement(asked, &finish)).await {
+        Ok(Settled::Recorded) => {
             emit(if matches!(finish, Finish::Abandon(_)) { Event::Abandoned } else { Event::Executed });
             Ok(Ran::Executed(finish))
         }
-        (Ok(Settled::Superseded(verdict)), Ok(_)) => Ok(told(verdict)),
+        Ok(Settled::Superseded(verdict)) => Ok(told(verdict)),
         // The work is done and no transaction can undo it (H35).
-        (Err(error), Ok(finish)) if is_lease && error.kind() != crate::ErrorKind::LeaseLost => {
+        Err(error) if is_lease && error.kind() != ErrorKind::LeaseLost => {
             emit_error(Event::Unsaved, &error);
             Ok(Ran::Executed(finish))
         }
-        (Err(error), Ok(_)) => Err(RunError::Store(error)),
+        Err(error) => Err(RunError::Store(error)),
     }
 }
 
-/// How a claim ends whose work failed.
-fn failed(attempt: &Attempt) -> Settlement {
-    if attempt.is_dispatched() { Settlement::Unknown } else { Settlement::Abandon }
+/// What the settlement says is logged by the store.
+async fn give_up<C: Claim>(held: Held<C>, attempt: &Attempt) {
+    if let Some(claim) = held.release().await {
+        let _ = claim.settle(Settlement::of_failure(attempt)).await;
+    }
 }
 
 fn settlement(asked: &ClaimRequest, finish: &Finish) -> Settlement {

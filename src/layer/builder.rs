@@ -160,7 +160,8 @@ impl<S: Store> IdempotencyLayer<S> {
     /// Runs guarded requests *without protection* while the store cannot be reached, instead of 503; also where it does
     /// not answer in time because it has too much to do, which cannot be told apart. Each such run is counted and
     /// logged; a retry of it runs again. The handler gets an [`Attempt`](crate::Attempt) and, if the
-    /// database can be reached after all, a plain transaction as for a request without a key.
+    /// database can be reached after all, a plain transaction as for a request without a key. Whoever has waited for
+    /// another request ([`wait_up_to`](IdempotencyLayer::wait_up_to)) is told 503: that one may still run.
     #[must_use]
     pub fn run_unprotected_without_store(self) -> Self {
         self.with(|config| config.unprotected_without_store = true)

@@ -7,7 +7,7 @@ use http_body::Body;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Shared;
-use super::inflight::{Meeting, Queued, Ticket, Turn, Word};
+use super::inflight::{Meeting, Queued, Seat, Ticket, Turn, Word};
 use super::reply::{self, Reply};
 use crate::events::{Event, emit};
 use crate::fingerprint::{Fingerprint, Match};
@@ -18,7 +18,8 @@ use crate::store::{ClaimRequest, Store};
 /// What comes of it: a reply, or the right to ask the store.
 pub(super) enum Met<R: Body> {
     Reply(Reply<R>),
-    Ticket(Ticket),
+    /// With the seat of one that has waited.
+    Ticket(Ticket, Option<Seat>),
 }
 
 /// What a look at the table gives.
@@ -29,9 +30,12 @@ enum Found<R: Body> {
     Busy(Option<Duration>),
 }
 
+/// As good as for ever, and within every clock.
+const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// Until when a request waits for the answer of another one. `None`: not at all.
 pub(super) fn patience<S>(shared: &Shared<S>) -> Option<Instant> {
-    shared.config.wait.and_then(|limit| Instant::now().checked_add(limit))
+    shared.config.wait.map(|limit| Instant::now() + limit.min(LONGEST_WAIT))
 }
 
 /// Meets the other requests of this process.
@@ -45,7 +49,7 @@ pub(super) async fn meet<S: Store, R: Body>(
     loop {
         let retry_after = match find(shared, claim).await {
             Found::Reply(reply) => return Met::Reply(reply),
-            Found::Ticket(ticket) => return Met::Ticket(ticket),
+            Found::Ticket(ticket) => return Met::Ticket(ticket, None),
             Found::Busy(retry_after) => retry_after,
         };
         let busy = || Met::Reply(reply::in_progress(retry_after));
@@ -57,7 +61,7 @@ pub(super) async fn meet<S: Store, R: Body>(
         };
         match timeout_at(until, waiting.turn()).await {
             Ok(Some(Turn::Settled(record))) => return Met::Reply(replay(claim, &record)),
-            Ok(Some(Turn::Baton(ticket))) => return Met::Ticket(ticket),
+            Ok(Some(Turn::Baton(ticket))) => return Met::Ticket(ticket, Some(waiting.into_seat())),
             Ok(None) => {}
             Err(_) => return busy(),
         }

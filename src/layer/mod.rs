@@ -19,7 +19,7 @@ mod run;
 mod service;
 mod story;
 mod tasks;
-mod unwind;
+pub(crate) mod unwind;
 
 use std::fmt;
 use std::sync::Arc;
@@ -130,7 +130,7 @@ impl<S: Store> IdempotencyLayer<S> {
     /// How many requests wait for the answer of another one right now.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.room.inflight.queued()
+        self.room.inflight.waiting()
     }
 
     /// How many keys this process is asking for or running right now.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response};
 use http_body::Body;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 use tower_service::Service;
 
 use super::body::{RequestBody, ResponseBody};
@@ -17,7 +17,7 @@ use super::grpc::Wire;
 use super::inflight::Ticket;
 use super::meet::{self, Met};
 use super::reply::{self, Reply};
-use super::story::{End, Story, Told};
+use super::story::{Busy, End, Story, Told};
 use super::tasks::Detached;
 use super::{Shared, keyless, request};
 use crate::extract;
@@ -49,7 +49,7 @@ pub(super) async fn run<S, Svc, B, R>(
 ) -> Result<Response<ResponseBody<R>>, Svc::Error>
 where
     S: Store,
-    Svc: Service<Request<RequestBody<B>>, Response = Response<R>> + Send + 'static,
+    Svc: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
     Svc::Future: Send,
     Svc::Error: Send + 'static,
     B: Body + Send + 'static,
@@ -102,8 +102,8 @@ where
     let until = meet::patience(&shared);
     let reply = match meet::meet(&shared, &claim, until).await {
         Met::Reply(reply) => reply,
-        Met::Ticket(ticket) => {
-            let story = Story { shared: Arc::clone(&shared), inner, claim, wire, parts, data, trailers };
+        Met::Ticket(ticket, seat) => {
+            let story = Story { shared: Arc::clone(&shared), inner, claim, wire, parts, data, trailers, seat, until };
             match pursue(&shared, story, ticket, until).await {
                 End::Reply(reply) => reply,
                 End::Error(error) => return Err(error),
@@ -123,7 +123,7 @@ async fn pursue<S, Svc, B, R>(
 ) -> End<R, Svc::Error>
 where
     S: Store,
-    Svc: Service<Request<RequestBody<B>>, Response = Response<R>> + Send + 'static,
+    Svc: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
     Svc::Future: Send,
     Svc::Error: Send + 'static,
     B: Body + Send + 'static,
@@ -136,16 +136,21 @@ where
             Told::End(end) => return end,
             Told::Busy(busy) => busy,
         };
-        let pause = busy.retry_after.unwrap_or_else(|| pause(turn, &busy.story.claim));
-        match until {
-            Some(until) if Instant::now() + pause <= until => sleep(pause).await,
+        let Busy { story: told, ticket: kept, retry_after } = busy;
+        let pause = retry_after.map_or_else(|| pause(turn, &told.claim), |said| said.max(SHORTEST_PAUSE));
+        let again = Instant::now().checked_add(pause);
+        match (again, until) {
+            (Some(again), Some(until)) if again <= until && told.seat.is_some() => sleep_until(again).await,
             // The ticket is dropped here: the next in the queue goes on asking.
-            _ => return End::Reply(reply::in_progress(busy.retry_after)),
+            _ => return End::Reply(reply::in_progress(retry_after)),
         }
-        (story, ticket) = (busy.story, busy.ticket);
+        (story, ticket) = (told, kept);
     }
     unreachable!("the pauses end the loop")
 }
+
+/// However soon a store says.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Between two questions: 0.1 s, doubled up to 1 s, each shortened by up to a half by a random byte, so that processes
 /// which wait for one key do not ask in step.
@@ -159,7 +164,7 @@ fn pause(turn: u32, claim: &ClaimRequest) -> Duration {
 async fn tell<S, Svc, B, R>(shared: &Shared<S>, story: Story<S, Svc>, ticket: Ticket) -> Told<S, Svc, R, Svc::Error>
 where
     S: Store,
-    Svc: Service<Request<RequestBody<B>>, Response = Response<R>> + Send + 'static,
+    Svc: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
     Svc::Future: Send,
     Svc::Error: Send + 'static,
     B: Body + Send + 'static,

@@ -3,20 +3,20 @@
 use std::any::Any;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response};
 use http_body::Body;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tower_service::Service;
 
 use super::answer::{self, Handled};
 use super::body::RequestBody;
 use super::grpc::Wire;
 use super::heartbeat::Held;
-use super::inflight::{Place, Ticket, Word};
+use super::inflight::{Place, Seat, Ticket, Word};
 use super::reply::{self, Reply};
 use super::run::rebuild;
 use super::unwind::caught;
@@ -35,6 +35,10 @@ pub(super) struct Story<S, Svc> {
     pub(super) parts: Parts,
     pub(super) data: Bytes,
     pub(super) trailers: Option<HeaderMap>,
+    /// Of one that has waited for another request, until it is its turn to run.
+    pub(super) seat: Option<Seat>,
+    /// When such a wait is over.
+    pub(super) until: Option<Instant>,
 }
 
 /// How a story ends.
@@ -80,20 +84,30 @@ pub(super) enum Run<R: Body, E> {
 impl<S: Store, Svc> Story<S, Svc> {
     pub(super) async fn tell<B, R>(mut self, ticket: Ticket) -> Told<S, Svc, R, Svc::Error>
     where
-        Svc: Service<Request<RequestBody<B>>, Response = Response<R>>,
+        Svc: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone,
         B: Body,
         R: Body,
     {
         let mut reruns = self.shared.config.reruns;
         loop {
-            if let Err(error) = poll_fn(|cx| self.inner.poll_ready(cx)).await {
-                return Told::End(End::Error(error));
+            let ready = poll_fn(|cx| self.inner.poll_ready(cx));
+            let ready = match self.until.filter(|_| self.seat.is_some()) {
+                Some(until) => timeout_at(until, ready).await,
+                None => Ok(ready.await),
+            };
+            match ready {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return Told::End(End::Error(error)),
+                Err(_) => return Told::End(End::Reply(reply::in_progress(None))),
             }
             let asked_at = Instant::now();
             let claim = match ask(&self.shared, &self.claim).await {
                 Ok(Verdict::Claimed(claim)) => claim,
                 Ok(Verdict::InProgress { retry_after }) if self.shared.config.wait.is_some() => {
                     ticket.elsewhere(self.claim.fingerprints());
+                    // A service that was asked whether it is ready may keep a place for the call: a clone has none.
+                    self.inner = self.inner.clone();
+                    self.seat = self.seat.or_else(|| self.shared.room.inflight.seat(self.shared.config.caps));
                     return Told::Busy(Busy { story: self, ticket, retry_after });
                 }
                 Ok(verdict) => {
@@ -106,8 +120,9 @@ impl<S: Store, Svc> Story<S, Svc> {
                     return Told::End(self.without_store(&error).await);
                 }
             };
+            self.seat = None;
             ticket.running(*self.claim.fingerprint());
-            let attempt = Attempt::new(&self.claim, &claim, asked_at);
+            let attempt = Attempt::new(&self.claim, &claim, asked_at.into_std());
             let owned = Owned { claim, attempt, place: ticket.place() };
             let request = if reruns > 0 {
                 rebuild(self.parts.clone(), self.data.clone(), self.trailers.clone())
@@ -146,7 +161,9 @@ impl<S: Store, Svc> Story<S, Svc> {
         R: Body,
     {
         let config = &self.shared.config;
-        if !config.unprotected_without_store || !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Full) {
+        // Whoever has waited knows of another request, which may still run.
+        let may_run = config.unprotected_without_store && self.seat.is_none();
+        if !may_run || !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Full) {
             return End::Reply(reply::failed(error));
         }
         emit(Event::RanUnprotected);
@@ -227,24 +244,15 @@ async fn settle<S: Store, R: Body, E>(
         Handled::Held(error) => Run::End(End::Reply(reply::failed(&error))),
         // What the settlement says is logged by the store; the caller gets what the handler did.
         Handled::ServiceError(error) => {
-            let _ = claim.settle(failed(&attempt)).await;
+            let _ = claim.settle(Settlement::of_failure(&attempt)).await;
             Run::End(End::Error(error))
         }
         Handled::Panicked(payload) => {
             emit(Event::Panicked);
-            let _ = claim.settle(failed(&attempt)).await;
+            let _ = claim.settle(Settlement::of_failure(&attempt)).await;
             Run::End(End::Panic(payload))
         }
     }
-}
-
-/// How a claim ends whose handler gave no answer.
-fn failed(attempt: &Attempt) -> Settlement {
-    if attempt.is_dispatched() {
-        emit(Event::OutcomeUnknown);
-        return Settlement::Unknown;
-    }
-    Settlement::Abandon
 }
 
 /// The claim is gone with the task that cared for it: the client gets what the handler did, and the lease ends by

@@ -8,7 +8,7 @@ use std::task::Poll;
 
 /// Runs `future`; its panic becomes an `Err`. What it touched is not used afterwards, save the claim, which is settled
 /// as abandoned.
-pub(super) async fn caught<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
+pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
     let mut future = pin!(future);
     poll_fn(move |cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
         Ok(Poll::Pending) => Poll::Pending,

@@ -31,7 +31,9 @@ use std::time::Duration;
 
 use http::Extensions;
 
+use crate::attempt::Attempt;
 use crate::error::Error;
+use crate::events::{Event, emit};
 use crate::record::{Answer, Record};
 
 pub use any::{AnyClaim, AnyStore};
@@ -211,6 +213,17 @@ pub enum Settlement {
     /// what follows is what follows a crash: see [`OnUnknown`]. Stores that offer no [`Claim::control`] never see it, and
     /// may treat it as `Abandon`.
     Unknown,
+}
+
+impl Settlement {
+    /// How a claim ends whose handler gave no answer (S22).
+    pub(crate) fn of_failure(attempt: &Attempt) -> Self {
+        if attempt.is_dispatched() {
+            emit(Event::OutcomeUnknown);
+            return Self::Unknown;
+        }
+        Self::Abandon
+    }
 }
 
 /// What a settlement keeps, and for how long.

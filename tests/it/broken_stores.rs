@@ -35,6 +35,7 @@ enum Fault {
     LetsStaleOwnersThrough,
     FenceStands,
     NeverRenews,
+    HasNoLease,
     NeverPurges,
     FreesOnDropInNameOnly,
     ForgetsDispatching,
@@ -109,6 +110,10 @@ impl Claim for BrokenClaim {
     fn control(&self) -> Option<Arc<dyn LeaseControl>> {
         let inner = self.0.as_ref()?.control()?;
         Some(Arc::new(BrokenControl(inner, self.1)))
+    }
+
+    fn lease(&self) -> Option<Duration> {
+        self.0.as_ref().filter(|_| self.1 != Fault::HasNoLease).and_then(Claim::lease)
     }
 
     async fn renew(&mut self) -> Result<(), Error> {
@@ -250,6 +255,7 @@ caught! {
     NeverExpires by an_expired_record_counts_as_absent
     LetsStaleOwnersThrough by a_stale_owner_changes_nothing
     FenceStands by a_lease_that_ends_is_taken_over_with_a_larger_fence
+    HasNoLease by a_renewed_lease_does_not_end
     NeverRenews by a_renewed_lease_does_not_end
     ForgetsDispatching by a_dispatched_attempt_that_stops_is_held
     RunsHeldKeys by a_dispatched_attempt_that_stops_is_held

@@ -5,14 +5,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use idempotency::layer::EndpointKey;
 use idempotency::run::{Finish, Operation, Ran, RunError, RunOnce};
 use idempotency::store::Store;
 use idempotency::testing::ManualClock;
-use idempotency::{ErrorKind, Key, MemoryStore, ScopeId};
+use idempotency::{ErrorKind, IdempotencyLayer, Key, MemoryStore, Scope, ScopeId};
 use sqlx::{PgPool, Postgres};
 use tokio::task::JoinSet;
 
 use crate::support::app::{count_effects, create_effects};
+use crate::support::fake::Fake;
+use crate::support::http::{Runs, post, send};
 use crate::support::postgres::{pool_of, store_on};
 
 fn operation(key: &str, input: &[u8]) -> Operation {
@@ -161,5 +164,76 @@ async fn an_operation_dropped_in_the_middle_keeps_nothing() {
                 other => panic!("{key}: {other:?}"),
             }
         }
+    }
+}
+
+// H47, H26: as behind the layer, a panic is settled, so that a lease store's key is free at once.
+#[tokio::test]
+async fn work_that_panics_frees_the_key() {
+    let store = MemoryStore::new();
+    let panicking = tokio::spawn({
+        let store = store.clone();
+        async move { store.run(&operation("k", b""), async |_| -> Result<Finish, ()> { panic!("work") }).await.map(drop) }
+    });
+    assert!(panicking.await.unwrap_err().is_panic());
+    assert!(matches!(commits(&store, "k", b"", "again").await, Ran::Executed(_)));
+}
+
+// H47, H23: a store that does not answer is an error in time.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_does_not_answer_is_an_error_in_time() {
+    let store = Fake::new().on_claim(|_| std::future::pending());
+    let asked = operation("k", b"");
+    let ran = tokio::time::timeout(
+        Duration::from_secs(60),
+        store.run(&asked, async |_| -> Result<Finish, ()> { unreachable!("not claimed") }),
+    );
+    match ran.await.expect("in time") {
+        Err(RunError::Store(error)) => assert_eq!(error.kind(), ErrorKind::Unavailable),
+        other => panic!("{other:?}"),
+    }
+}
+
+// H47: the work's own failure is told, also where it still holds its transaction.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_is_told_although_the_transaction_is_held() {
+    let pool = pool_of(3).await;
+    let store = store_on(&pool).await;
+    let (keep, mut kept) = tokio::sync::mpsc::unbounded_channel();
+    let asked = operation("k", b"");
+    let ran = store.run(&asked, |running| async move {
+        keep.send(running.tx::<Postgres>().await.unwrap()).unwrap();
+        Err::<Finish, _>("work")
+    });
+    assert!(matches!(ran.await, Err(RunError::Work("work"))));
+    drop(kept.recv().await);
+}
+
+// H47, H12: an operation never meets a request, however it is called: their fingerprints cannot be compared.
+#[tokio::test]
+async fn an_operation_is_never_a_request() {
+    for (endpoint, name) in [(EndpointKey::Ignored, ""), (EndpointKey::Path, "POST /")] {
+        let store = MemoryStore::new();
+        let layer = IdempotencyLayer::new(store.clone(), Scope::shared()).endpoint(endpoint);
+        let app = Runs::default().app().layer(layer);
+        assert_eq!(send(&app, post("k")).await.text(), "run 1");
+        let asked = Operation::new(name, ScopeId::shared(), Key::new("k").unwrap(), b"");
+        let ran = store.run(&asked, async |_| Ok::<_, ()>(Finish::Commit("job".into()))).await.unwrap();
+        assert_eq!(ran, Ran::Executed(Finish::Commit("job".into())), "{name:?}");
+    }
+}
+
+// H47, H35: work that is done and cannot be recorded is told as done by a lease store, and as failed where it is undone.
+#[tokio::test]
+async fn a_settlement_that_fails_is_told_by_what_is_left_of_the_work() {
+    let lease = Fake::new().lease().unsettled(ErrorKind::Unavailable);
+    assert!(matches!(commits(&lease, "k", b"", "one").await, Ran::Executed(_)));
+    assert!(matches!(commits(&lease, "k", b"", "two").await, Ran::InProgress { .. }), "held by its lease");
+    for (store, kind) in [
+        (Fake::new().lease().unsettled(ErrorKind::LeaseLost), ErrorKind::LeaseLost),
+        (Fake::new().unsettled(ErrorKind::Unavailable), ErrorKind::Unavailable),
+    ] {
+        let ran = store.run(&operation("k", b""), async |_| Ok::<_, ()>(Finish::Commit("one".into()))).await;
+        assert!(matches!(ran, Err(RunError::Store(error)) if error.kind() == kind));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use bytes::Bytes;
 use idempotency::record::AnswerBody;
 use idempotency::store::{AnyStore, BodyCodec, CodedStore, Isolation, Store, Verdict};
@@ -9,7 +10,8 @@ use idempotency::testing::ManualClock;
 use idempotency::testing::store::{Harness, answer, completed, request};
 use idempotency::{ErrorKind, LookupKey, MemoryStore};
 
-use crate::support::postgres::PostgresHarness;
+use crate::support::app::{count_effects, create_effects, effects, send, write_effect};
+use crate::support::postgres::{PostgresHarness, pool_of, store_on};
 
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -109,4 +111,32 @@ async fn a_body_is_kept_in_the_codecs_form_only() {
     let other = CodedStore::new(memory, Mask(0x33));
     assert!(matches!(other.claim(&request("k", 2)).await, Ok(Verdict::Mismatch)));
     assert_eq!(other.claim(&request("k", 1)).await.unwrap_err().kind(), ErrorKind::Unreadable);
+}
+
+// H28, H29: an erased store lends its transaction and takes it back, with a key and without one.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_erased_store_lends_its_transaction() {
+    let pool = pool_of(5).await;
+    create_effects(&pool).await;
+    let store = CodedStore::new(AnyStore::new(store_on(&pool).await), Mask(0x5a));
+    let app = effects(store.clone(), |mut tx| async move {
+        write_effect(&mut tx, "one").await.unwrap();
+        drop(tx);
+        (StatusCode::CREATED, "done")
+    });
+    for replayed in [false, true] {
+        let got = send(&app, Some("k"), "{}").await;
+        assert_eq!((got.status.as_u16(), &got.body[..], got.is_replay()), (201, &b"done"[..], replayed));
+    }
+    assert_eq!(send(&app, None, "{}").await.status, 201);
+    assert_eq!(count_effects(&pool).await, 2);
+    let (keep, mut kept) = tokio::sync::mpsc::unbounded_channel();
+    let app = effects(store, move |tx| {
+        keep.send(tx).unwrap();
+        async { StatusCode::CREATED }
+    });
+    for key in [Some("held"), None] {
+        assert_eq!(send(&app, key, "{}").await.problem(), "held-transaction");
+        drop(kept.recv().await);
+    }
 }

@@ -16,7 +16,7 @@ use crate::fingerprint::Fingerprint;
 use crate::record::Record;
 use crate::store::Fingerprints;
 
-pub(super) use queue::{Caps, Queued, Turn};
+pub(super) use queue::{Caps, Queued, Seat, Turn};
 pub(super) use ticket::{Place, Ticket};
 
 type Digest = [u8; 32];
@@ -33,8 +33,8 @@ pub(super) struct Inflight {
 struct Rows {
     by_key: HashMap<Digest, Row>,
     last_id: u64,
-    /// How many requests stand in queues, of all keys.
-    queued: usize,
+    /// How many requests wait, of all keys: in queues, or asking for others.
+    waiting: usize,
 }
 
 struct Row {
@@ -203,5 +203,28 @@ mod tests {
             panic!("somebody asks")
         };
         assert!(waiting.capacity() < 10, "{}", waiting.capacity());
+    }
+
+    // H20: those who gave up waiting leave nothing behind in a queue without a cap, and passing the baton over many of
+    // them takes no stack.
+    #[test]
+    fn a_queue_of_those_who_gave_up_is_short() {
+        let table = Arc::<Inflight>::default();
+        let ticket = ask(&table, 1);
+        ticket.running(fingerprint());
+        let caps = Caps { per_key: usize::MAX, in_all: usize::MAX };
+        let queue = || match table.queue(&digest(1), caps) {
+            Queued::Waiting(waiting) => waiting,
+            _ => panic!("there is room"),
+        };
+        for _ in 0..100_000 {
+            drop(queue());
+        }
+        assert!(table.lock().by_key[&digest(1)].queue.capacity() < 10);
+        let many: Vec<_> = (0..100_000).map(|_| queue()).collect();
+        drop(many);
+        assert_eq!(table.waiting(), 0);
+        drop(ticket);
+        assert_eq!(table.len(), 0);
     }
 }

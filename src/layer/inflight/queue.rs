@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::{Digest, Inflight, Ticket};
+use super::{Digest, Entry, Inflight, Ticket};
 use crate::record::Record;
 
 /// How many may wait; beyond that they are told 409.
@@ -32,30 +32,47 @@ pub(in crate::layer) enum Queued {
 
 /// A place in a queue. Dropped, it is given up, with whatever has been sent to it: a baton is passed on.
 pub(in crate::layer) struct Waiting {
+    // Goes first, so that nothing can be sent to a place that is not counted.
     turn: oneshot::Receiver<Turn>,
-    table: Arc<Inflight>,
+    seat: Seat,
 }
+
+/// One of those that may wait (`Caps::in_all`), until it is dropped. Whoever has waited keeps it while it asks.
+pub(in crate::layer) struct Seat(Arc<Inflight>);
 
 impl Inflight {
     /// Takes a place behind all who wait for this key.
     pub(in crate::layer) fn queue(self: &Arc<Self>, digest: &Digest, caps: Caps) -> Queued {
         let rows = &mut *self.lock();
         let Some(row) = rows.by_key.get_mut(digest) else { return Queued::Gone };
-        if row.queue.len() >= caps.per_key {
+        // The one that asks for all waits as well.
+        let others = usize::from(matches!(row.entry, Entry::Elsewhere(_)));
+        // Whoever has given up makes room, before the queue grows.
+        if row.queue.len() == row.queue.capacity() || row.queue.len() + others >= caps.per_key {
             row.queue.retain(|sender| !sender.is_closed());
         }
-        if row.queue.len() >= caps.per_key || rows.queued >= caps.in_all {
+        if row.queue.len() + others >= caps.per_key || rows.waiting >= caps.in_all {
             return Queued::Full;
         }
         let (sender, turn) = oneshot::channel();
         row.queue.push_back(sender);
-        rows.queued += 1;
-        Queued::Waiting(Waiting { turn, table: Arc::clone(self) })
+        rows.waiting += 1;
+        Queued::Waiting(Waiting { turn, seat: Seat(Arc::clone(self)) })
+    }
+
+    /// A place among those who wait, for one that asks again from time to time. `None`: there is none left.
+    pub(in crate::layer) fn seat(self: &Arc<Self>, caps: Caps) -> Option<Seat> {
+        let rows = &mut *self.lock();
+        if caps.per_key == 0 || rows.waiting >= caps.in_all {
+            return None;
+        }
+        rows.waiting += 1;
+        Some(Seat(Arc::clone(self)))
     }
 
     /// How many requests wait.
-    pub(in crate::layer) fn queued(&self) -> usize {
-        self.lock().queued
+    pub(in crate::layer) fn waiting(&self) -> usize {
+        self.lock().waiting
     }
 }
 
@@ -64,12 +81,15 @@ impl Waiting {
     pub(in crate::layer) async fn turn(&mut self) -> Option<Turn> {
         (&mut self.turn).await.ok()
     }
+
+    /// The wait is over; whoever asks now may have to wait again.
+    pub(in crate::layer) fn into_seat(self) -> Seat {
+        self.seat
+    }
 }
 
-impl Drop for Waiting {
+impl Drop for Seat {
     fn drop(&mut self) {
-        // Closed first, so that nothing can be sent to a place that is not counted.
-        self.turn.close();
-        self.table.lock().queued -= 1;
+        self.0.lock().waiting -= 1;
     }
 }

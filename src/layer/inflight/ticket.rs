@@ -97,6 +97,8 @@ impl Place {
         let (row, baton) = {
             let rows = &mut *self.table.lock();
             let mut row = self.take(&mut rows.by_key)?;
+            // Passing it over those who gave up would take a call each.
+            while row.queue.pop_front_if(|next| next.is_closed()).is_some() {}
             let baton = row.queue.pop_front().map(|next| {
                 let rest = std::mem::take(&mut row.queue);
                 (next, rows.ask(&self.table, self.digest, rest))

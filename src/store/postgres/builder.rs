@@ -78,10 +78,10 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// How long each step of a settlement may take (10 s): a server that has stopped answering must not hold up clients
-    /// and shutdown. A COMMIT that takes longer counts as lost, and its record is looked for (503 `not-recorded` if it
-    /// is not found); before the COMMIT nothing was kept (503 `store-unavailable`). The stalled connection takes a place of
-    /// its pool until the operating system gives it up.
+    /// How long each step of a settlement may take (10 s), and of the end of a request without a key: a server that has
+    /// stopped answering must not hold up clients and shutdown. A COMMIT that takes longer counts as lost, and its record
+    /// is looked for (503 `not-recorded` if it is not found, or there is none); before the COMMIT nothing was kept (503
+    /// `store-unavailable`). The stalled connection takes a place of its pool until the operating system gives it up.
     pub fn settle_timeout(mut self, limit: Duration) -> Self {
         self.settle_timeout = limit;
         self

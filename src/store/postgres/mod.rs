@@ -154,7 +154,9 @@ impl Store for PostgresStore {
     }
 
     fn unkeyed(&self) -> Option<Box<dyn Unkeyed>> {
-        Some(Box::new(PostgresUnkeyed::new(self.shared.pool.clone(), self.shared.begin_unkeyed)))
+        let shared = &self.shared;
+        let unkeyed = PostgresUnkeyed::new(shared.pool.clone(), shared.begin_unkeyed, shared.settle_timeout);
+        Some(Box::new(unkeyed))
     }
 }
 

@@ -12,7 +12,10 @@ use crate::store::{Claim, LeaseControl, OnUnknown, Settlement, Store};
 pub(super) async fn lease<H: Harness>(harness: &H, key: &str) -> Option<(H::Store, <H::Store as Store>::Claim)> {
     let store = harness.store().await;
     let claim = claimed(&store, &request(key, 1)).await;
-    (claim.fence().is_some()).then_some((store, claim))
+    // Without these the layer would renew nothing, and this kit would look at nothing.
+    let is_lease = claim.fence().is_some() && claim.lease().is_some();
+    assert!(H::FREES_ON_DROP || is_lease, "a key that a drop does not free is held by a lease, with a fence");
+    is_lease.then_some((store, claim))
 }
 
 /// Takes the key over from an owner that is gone, with a larger fence and the next attempt number (S21, case L01).

@@ -1,7 +1,10 @@
 //! Duplicates that wait for the answer (H20).
 
+use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -294,8 +297,12 @@ async fn when_the_other_process_fails_one_runs_here() {
     let first = start(&there);
     gate.entered().await;
     let waiting = start_waiting(&app, 20).await;
-    gate.open(2);
+    assert_eq!(here.waiting(), 20);
+    gate.open(1);
     assert_eq!(first.await.unwrap().status, 503);
+    gate.entered().await;
+    assert_eq!(here.waiting(), 19, "whoever runs waits no more");
+    gate.open(1);
     for waiter in waiting {
         assert_eq!(waiter.await.unwrap().text(), "run 2");
     }
@@ -364,4 +371,215 @@ async fn an_answer_that_is_not_kept_is_410_for_those_who_wait() {
         assert_eq!(waiter.await.unwrap().said(), "410 answer-not-kept");
     }
     assert_empty(&layer).await;
+}
+
+/// Says that every key runs in another process.
+fn elsewhere(retry_after: Option<Duration>) -> Fake {
+    Fake::new().on_claim(move |_| async move { Some(Ok(idempotency::store::Verdict::InProgress { retry_after })) })
+}
+
+/// Says of the first key that it runs in another process, and is free when it is asked for again.
+fn elsewhere_once() -> Fake {
+    Fake::new().on_claim(|call| async move {
+        let retry_after = Some(Duration::from_secs(2));
+        (call == 1).then_some(Ok(idempotency::store::Verdict::InProgress { retry_after }))
+    })
+}
+
+// H20, H25: nor does the one that asks for all while the request runs in another process.
+#[tokio::test(start_paused = true)]
+async fn the_one_that_asks_for_all_holds_no_place_in_the_inner_service() {
+    let store = elsewhere_once();
+    let runs = Runs::default();
+    let counter = runs.clone();
+    let handler = tower::service_fn(move |_: Request<_>| {
+        let answer = Response::new(Body::from(format!("run {}", counter.next())));
+        async move { Ok::<_, std::convert::Infallible>(answer) }
+    });
+    let layer = over(&store);
+    let service =
+        tower::ServiceBuilder::new().layer(layer.clone()).layer(ConcurrencyLimitLayer::new(1)).service(handler);
+    let asking = tokio::spawn({
+        let service = service.clone();
+        async move { send(&service, post("k")).await }
+    });
+    settle_down().await;
+    let other = tokio::time::timeout(Duration::from_secs(1), send(&service, post("other"))).await;
+    assert_eq!(other.expect("the place is free").text(), "run 1");
+    assert_eq!(asking.await.unwrap().text(), "run 2");
+    assert_empty(&layer).await;
+}
+
+// H20: nor does it wait longer than it is told to for a place there.
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_in_time_while_the_inner_service_is_full() {
+    let layer = over(&elsewhere_once()).wait_up_to(Duration::from_secs(5));
+    let gate = Gate::new();
+    let held = gate.clone();
+    let handler = tower::service_fn(move |_: Request<_>| {
+        let gate = held.clone();
+        async move {
+            gate.pass().await;
+            Ok::<_, std::convert::Infallible>(Response::new(Body::empty()))
+        }
+    });
+    let service =
+        tower::ServiceBuilder::new().layer(layer.clone()).layer(ConcurrencyLimitLayer::new(1)).service(handler);
+    let start = |key: &'static str| {
+        let service = service.clone();
+        tokio::spawn(async move { send(&service, post(key)).await })
+    };
+    let waiting = start("k");
+    settle_down().await;
+    let other = start("other");
+    gate.entered().await;
+    let answer = tokio::time::timeout(Duration::from_secs(6), waiting).await.expect("in time").unwrap();
+    assert_eq!(answer.said(), "409 in-progress");
+    gate.open(1);
+    assert_eq!(other.await.unwrap().status, 200);
+    assert_empty(&layer).await;
+}
+
+// H20: those that ask for others wait as well, and are counted.
+#[tokio::test(start_paused = true)]
+async fn those_that_ask_for_all_are_counted() {
+    for (caps, allowed) in [((100, 2), 2), ((0, 100), 0)] {
+        let layer = over(&elsewhere(None)).waiters(caps.0, caps.1);
+        let app = Runs::default().app().layer(layer.clone());
+        let asking: Vec<_> = (0..10)
+            .map(|key| {
+                let app = app.clone();
+                tokio::spawn(async move { send(&app, post(&format!("k{key}"))).await })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(layer.waiting(), allowed);
+        assert_eq!(asking.iter().filter(|asking| !asking.is_finished()).count(), allowed);
+        for asking in asking {
+            assert_eq!(asking.await.unwrap().said(), "409 in-progress");
+        }
+        assert_empty(&layer).await;
+    }
+}
+
+// H20: per key, the one that asks is one of those who wait.
+#[tokio::test(start_paused = true)]
+async fn the_one_that_asks_for_all_counts_for_its_key() {
+    let layer = over(&elsewhere(None)).waiters(3, 100);
+    let app = Runs::default().app().layer(layer.clone());
+    let waiting = start_waiting(&app, 5).await;
+    assert_eq!(waiting.iter().filter(|waiter| !waiter.is_finished()).count(), 3);
+    assert_eq!(layer.waiting(), 3);
+    for waiter in waiting {
+        assert_eq!(waiter.await.unwrap().said(), "409 in-progress");
+    }
+    assert_empty(&layer).await;
+}
+
+// H20: a limit that no clock can hold is a long one, not none.
+#[tokio::test(start_paused = true)]
+async fn a_limit_without_end_is_a_long_wait() {
+    let (gate, runs) = (Gate::new(), Runs::default());
+    let layer = layer().wait_up_to(Duration::MAX);
+    let app = gate.app(&runs).layer(layer.clone());
+    let first = start(&app);
+    gate.entered().await;
+    let waiting = start_waiting(&app, 1).await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    gate.open(1);
+    assert!(first.await.unwrap().status == 201 && waiting.into_iter().next().unwrap().await.unwrap().is_replay());
+    assert_empty(&layer).await;
+}
+
+// H20: whatever a store says of when to ask again, it is neither asked without pause nor for ever.
+#[tokio::test(start_paused = true)]
+async fn a_store_may_say_any_time() {
+    for (said, most) in [(Duration::MAX, 1), (Duration::from_secs(5), 13), (Duration::ZERO, 60 * 10 + 1)] {
+        let store = elsewhere(Some(said));
+        let layer = over(&store);
+        let app = Runs::default().app().layer(layer.clone());
+        let answer = tokio::time::timeout(LONG * 2, start(&app)).await.unwrap().unwrap();
+        assert_eq!(answer.said(), "409 in-progress");
+        assert!(store.claims() <= most, "{said:?}: {} questions", store.claims());
+        assert_empty(&layer).await;
+    }
+}
+
+// H20, H23: what is known to run elsewhere is not run here because the store has gone meanwhile.
+#[tokio::test(start_paused = true)]
+async fn who_has_waited_does_not_run_unprotected() {
+    let store = Fake::new().on_claim(|call| async move {
+        Some(match call {
+            1 => Ok(idempotency::store::Verdict::InProgress { retry_after: None }),
+            _ => Err(ErrorKind::Unavailable.into()),
+        })
+    });
+    let runs = Runs::default();
+    let layer = over(&store).run_unprotected_without_store();
+    let app = runs.app().layer(layer.clone());
+    for waiter in start_waiting(&app, 3).await {
+        assert_eq!(waiter.await.unwrap().said(), "503 store-unavailable");
+    }
+    assert_eq!(runs.count(), 0);
+    assert_empty(&layer).await;
+    // Nobody has said of this one that it runs.
+    assert_eq!(send(&app, post("other")).await.text(), "run 1");
+}
+
+/// The next of a row of numbers, below `bound`; one that can be repeated.
+fn next(seed: &AtomicU64, bound: u64) -> u64 {
+    let seed = seed.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst);
+    let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (mixed ^ (mixed >> 31)) % bound
+}
+
+// H20, Q2: two processes, few keys, handlers that fail, clients that leave: everybody is answered, nothing is left behind,
+// and where leaving does not drop a run, at most one of a key commits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nobody_is_left_behind_in_the_crowd() {
+    for round in 0..12 {
+        let (store, cancels) = (Fake::new(), round % 2 == 0);
+        let layers = [0, 1].map(|_| over(&store).waiters(20, 200));
+        let layers = layers.map(|layer| if cancels { layer.cancel_on_disconnect() } else { layer });
+        let seed = Arc::new(AtomicU64::new(round));
+        let committed = Arc::new(Mutex::new(HashMap::<String, usize>::new()));
+        let (count, random) = (Arc::clone(&committed), Arc::clone(&seed));
+        let app = Router::new().fallback(async move |request: Request<Body>| {
+            for _ in 0..next(&random, 5) {
+                tokio::task::yield_now().await;
+            }
+            if next(&random, 3) > 0 {
+                return StatusCode::SERVICE_UNAVAILABLE;
+            }
+            let key = request.headers()["idempotency-key"].to_str().unwrap();
+            *count.lock().unwrap().entry(key.to_owned()).or_default() += 1;
+            StatusCode::CREATED
+        });
+        let apps = layers.clone().map(|layer| app.clone().layer(layer));
+        let client = |_| {
+            let app = apps[usize::from(next(&seed, 2) == 0)].clone();
+            let (key, leaves) = (format!("k{}", next(&seed, 4)), next(&seed, 3) == 0);
+            let patience = if leaves { Duration::from_micros(next(&seed, 3000)) } else { LONG / 3 };
+            tokio::spawn(async move {
+                match tokio::time::timeout(patience, send(&app, post(&key))).await {
+                    Ok(answer) => assert!([201, 409, 503].contains(&answer.status.as_u16()), "{answer:?}"),
+                    Err(_) => assert!(leaves, "left behind"),
+                }
+            })
+        };
+        for client in (0..200).map(client).collect::<Vec<_>>() {
+            client.await.unwrap();
+        }
+        for layer in &layers {
+            layer.drain().await;
+            let left = || (layer.waiting(), layer.keys_in_flight(), layer.running());
+            let until = Instant::now() + Duration::from_secs(5);
+            while left() != (0, 0, 0) {
+                assert!(Instant::now() < until, "{:?}", left());
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        let committed = committed.lock().unwrap();
+        assert!(!committed.is_empty() && (cancels || committed.values().all(|runs| *runs == 1)), "{committed:?}");
+    }
 }

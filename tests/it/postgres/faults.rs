@@ -292,3 +292,46 @@ async fn a_connection_that_stalls_at_any_message_is_given_up_in_time() {
     assert_eq!(send(&other, Some("another key"), "{}").await.status, 201);
     drop(direct);
 }
+
+// H2, H33: nor is a request without a key held up by a server that stops answering at its end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_without_a_key_is_not_held_up_either() {
+    let (proxy, proxied, direct) = through_proxy(20).await;
+    let store = PostgresStore::builder(proxied).settle_timeout(Duration::from_millis(300)).build().await.unwrap();
+    for (status, text, told) in [
+        (StatusCode::CREATED, "SELECT", 503),
+        (StatusCode::CREATED, "COMMIT", 503),
+        (StatusCode::BAD_REQUEST, "ROLLBACK", 400),
+    ] {
+        let app = effects(store.clone(), move |mut tx| async move {
+            write_effect(&mut tx, "one").await.unwrap();
+            status
+        });
+        proxy.judge(move |message| if message.is_query(text) { Then::Stall } else { Then::Forward });
+        let got = tokio::time::timeout(Duration::from_secs(5), send(&app, None, "{}")).await;
+        let got = got.unwrap_or_else(|_| panic!("held up at {text}"));
+        assert_eq!(got.status.as_u16(), told, "{text}: {got:?}");
+        proxy.judge(|_| Then::Forward);
+    }
+    assert_eq!(count_effects(&direct).await, 0);
+}
+
+// H29, H33: a key whose transaction was ended is closed, also where the connection that says so stalls.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_orphan_is_recorded_although_its_rollback_stalls() {
+    let (proxy, proxied, _direct) = through_proxy(20).await;
+    let store = PostgresStore::builder(proxied).settle_timeout(Duration::from_millis(300)).build().await.unwrap();
+    for status in [StatusCode::CREATED, StatusCode::CONFLICT, StatusCode::BAD_REQUEST] {
+        let app = effects(store.clone(), move |mut tx| async move {
+            sqlx::raw_sql("COMMIT").execute(&mut *tx).await.unwrap();
+            status
+        });
+        proxy.judge(|message| if message.is_query("ROLLBACK") { Then::Stall } else { Then::Forward });
+        let key = format!("ended {status}");
+        let got = tokio::time::timeout(Duration::from_secs(5), send(&app, Some(&key), "{}")).await.expect("held up");
+        assert_eq!((got.status.as_u16(), got.problem().as_str()), (500, "transaction-ended"), "{status}");
+        proxy.judge(|_| Then::Forward);
+        let again = send(&app, Some(&key), "{}").await;
+        assert_eq!((again.status.as_u16(), again.problem().as_str()), (409, "orphaned"), "{status}");
+    }
+}
