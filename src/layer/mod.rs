@@ -12,6 +12,7 @@ mod inflight;
 mod keyless;
 mod meet;
 mod oneshot;
+mod profile;
 mod reply;
 mod request;
 mod run;
@@ -37,6 +38,7 @@ pub use body::{RequestBody, ResponseBody};
 pub use config::{EndpointKey, IDEMPOTENT_REPLAYED};
 pub use future::ResponseFuture;
 pub use grpc::IDEMPOTENCY_PROBLEM;
+pub use profile::Profile;
 pub use service::Idempotency;
 
 /// Makes the requests of a service safe to repeat.
