@@ -5,6 +5,7 @@ mod faults;
 mod keyless;
 mod kit;
 mod migrations;
+mod pgbouncer;
 mod round_trips;
 mod sessions;
 mod stress;
