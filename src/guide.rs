@@ -3,6 +3,8 @@
 //! - [`quickstart`]: a new service in ten minutes, on SQLite and then on Postgres.
 //! - [`transactions`]: what is kept when, and what a handler must know about its transaction.
 //! - [`protocol`]: headers, keys, statuses and problem types, for clients and authors of APIs.
+//! - [`testing`]: tests of handlers, of services with the layer, and of stores.
+//! - [`failures`]: what others got wrong, and what stops it here.
 //!
 //! This module exists in the documentation only.
 
@@ -21,7 +23,8 @@ pub mod quickstart {
 
 /// What is kept when, and what a handler must know about its transaction.
 pub mod transactions {
-    #![doc = "\n\n[quickstart]: crate::guide::quickstart\n[protocol]: crate::guide::protocol\n\n"]
+    #![doc = "\n\n[quickstart]: crate::guide::quickstart\n[protocol]: crate::guide::protocol\n"]
+    #![doc = "[testing]: crate::guide::testing\n\n"]
     #![cfg_attr(
         any(not(doctest), all(feature = "axum", feature = "postgres", feature = "sqlite", feature = "testing")),
         doc = include_str!("../docs/transactions.md")
@@ -33,6 +36,26 @@ pub mod protocol {
     #![cfg_attr(
         any(not(doctest), all(feature = "axum", feature = "postgres", feature = "sqlite", feature = "testing")),
         doc = include_str!("../docs/protocol.md")
+    )]
+}
+
+/// How to test a service that uses this crate.
+pub mod testing {
+    #![doc = "\n\n[protocol]: crate::guide::protocol#profiles\n[transactions]: crate::guide::transactions\n"]
+    #![doc = "[failures]: crate::guide::failures\n\n"]
+    #![cfg_attr(
+        any(not(doctest), all(feature = "axum", feature = "postgres", feature = "sqlite", feature = "testing")),
+        doc = include_str!("../docs/testing.md")
+    )]
+}
+
+/// What others got wrong, and what stops it here.
+pub mod failures {
+    #![doc = "\n\n[protocol]: crate::guide::protocol\n[transactions]: crate::guide::transactions\n"]
+    #![doc = "[testing]: crate::guide::testing\n\n"]
+    #![cfg_attr(
+        any(not(doctest), all(feature = "axum", feature = "postgres", feature = "sqlite", feature = "testing")),
+        doc = include_str!("../docs/failures.md")
     )]
 }
 

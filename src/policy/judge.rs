@@ -42,7 +42,7 @@ pub fn judge(state: State, compared: Match) -> Judgement {
 mod tests {
     use super::*;
 
-    // H21, case C12, case F16: checked before the state, so before an answer is even decoded.
+    // S1, H21, case C12, case F16: checked before the state, so before an answer is even decoded.
     #[test]
     fn a_mismatch_outranks_every_state() {
         for state in [State::Running, State::Completed, State::Orphaned] {

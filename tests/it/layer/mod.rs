@@ -12,6 +12,7 @@ mod log;
 mod lookup;
 mod outcome;
 mod panic;
+mod paths;
 mod profile;
 mod race;
 mod refusals;

@@ -17,7 +17,8 @@ fn handler(runs: &Runs) -> MethodRouter {
     post(async move |body: String| format!("run {} of {body}", runs.next()))
 }
 
-/// Builds one arrangement around a handler of its own, runs it once and has it replayed.
+/// Builds one arrangement around a handler of its own, runs it once and has it replayed: seen by the mark, since two equal
+/// answers may come from two runs (case R22).
 async fn works(what: &str, path: &str, arrange: impl FnOnce(MethodRouter) -> Router) {
     let runs = Runs::default();
     let app = arrange(handler(&runs));

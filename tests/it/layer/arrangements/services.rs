@@ -83,6 +83,19 @@ fn services_and_layers_are_clone_send_and_sync() {
     assert!(http_body::Body::is_end_stream(&empty));
 }
 
+// H10, case O09: a layer without store and scope cannot be made: no default. With one, two of these would fit.
+#[test]
+fn there_is_no_layer_by_default() {
+    trait NoDefault<Which> {
+        fn holds() {}
+    }
+    struct HasDefault;
+    impl<T> NoDefault<()> for T {}
+    impl<T: Default> NoDefault<HasDefault> for T {}
+    <idempotency::IdempotencyLayer<idempotency::MemoryStore> as NoDefault<_>>::holds();
+    <idempotency::Scope as NoDefault<_>>::holds();
+}
+
 // H45: plain hyper, both versions, over TCP.
 #[tokio::test]
 async fn on_a_plain_hyper_server() {
