@@ -39,7 +39,7 @@ async fn named_statements_work_where_pgbouncer_follows_them_and_nowhere_else() {
         kit::different_keys_do_not_disturb_each_other(&harness).await;
         kit::an_honest_retry_is_never_a_mismatch(&harness).await;
         kit::a_dropped_claim_future_leaves_nothing_behind(&harness).await;
-        kit::a_dropped_settlement_is_done_or_undone(&harness).await;
+        Box::pin(kit::a_dropped_settlement_is_done_or_undone(&harness)).await;
         return;
     }
     // A database of its own: nobody else's transactions move this one about.
