@@ -50,7 +50,8 @@ async fn named_statements_work_where_pgbouncer_follows_them_and_nowhere_else() {
     sqlx::query("SELECT 7").execute(&one).await.unwrap();
     let held = two.begin().await.unwrap();
     let error = sqlx::query("SELECT 7").execute(&one).await.expect_err("it works without being followed");
-    assert_eq!(error.as_database_error().and_then(|error| error.code()).as_deref(), Some("26000"), "no such statement");
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    assert_eq!(code.as_deref(), Some("26000"), "no such statement");
     held.rollback().await.unwrap();
     own.drop().await;
 }
