@@ -47,7 +47,7 @@ pgbouncer_parse() {
 }
 
 pgbouncer_start() {
-    local user try version statements=''
+    local user version statements=''
     pgbouncer_dir=$tmp/pgbouncer
     user=$(server_user postgres)
     as_user "$user"
@@ -59,7 +59,7 @@ pgbouncer_start() {
         statements='max_prepared_statements = 200'
     fi
     printf '"%s" "%s"\n' "$behind_user" "$behind_password" >"$pgbouncer_dir/users"
-    for try in 1 2 3 4 5; do
+    for _ in 1 2 3 4 5; do
         pgbouncer_port=$(free_port) || die "no free port on loopback"
         cat >"$pgbouncer_dir/pgbouncer.ini" <<INI
 [databases]
