@@ -3,6 +3,8 @@
 //! - [`quickstart`]: a new service in ten minutes, on SQLite and then on Postgres.
 //! - [`transactions`]: what is kept when, and what a handler must know about its transaction.
 //! - [`protocol`]: headers, keys, statuses and problem types, for clients and authors of APIs.
+//! - [`testing`]: tests of handlers, of services with the layer, and of stores.
+//! - [`failures`]: what others got wrong, and what stops it here.
 //!
 //! This module exists in the documentation only.
 
@@ -21,7 +23,8 @@ pub mod quickstart {
 
 /// What is kept when, and what a handler must know about its transaction.
 pub mod transactions {
-    #![doc = "\n\n[quickstart]: crate::guide::quickstart\n[protocol]: crate::guide::protocol\n\n"]
+    #![doc = "\n\n[quickstart]: crate::guide::quickstart\n[protocol]: crate::guide::protocol\n"]
+    #![doc = "[testing]: crate::guide::testing\n\n"]
     #![cfg_attr(
         any(not(doctest), all(feature = "axum", feature = "postgres", feature = "sqlite", feature = "testing")),
         doc = include_str!("../docs/transactions.md")
@@ -36,8 +39,29 @@ pub mod protocol {
     )]
 }
 
+/// How to test a service that uses this crate.
+pub mod testing {
+    #![doc = "\n\n[protocol]: crate::guide::protocol#profiles\n[transactions]: crate::guide::transactions\n"]
+    #![doc = "[failures]: crate::guide::failures\n\n"]
+    #![cfg_attr(
+        any(not(doctest), all(feature = "axum", feature = "postgres", feature = "sqlite", feature = "testing")),
+        doc = include_str!("../docs/testing.md")
+    )]
+}
+
+/// What others got wrong, and what stops it here.
+pub mod failures {
+    #![doc = "\n\n[protocol]: crate::guide::protocol\n[transactions]: crate::guide::transactions\n"]
+    #![doc = "[testing]: crate::guide::testing\n\n"]
+    #![cfg_attr(
+        any(not(doctest), all(feature = "axum", feature = "postgres", feature = "sqlite", feature = "testing")),
+        doc = include_str!("../docs/failures.md")
+    )]
+}
+
 #[cfg(test)]
 mod tests {
+    use crate::policy::{Decision, Policy};
     use crate::problem::{ProblemKind, TYPE_PREFIX};
 
     const PROTOCOL: &str = include_str!("../docs/protocol.md");
@@ -58,6 +82,38 @@ mod tests {
         let kind = ProblemKind::InProgress;
         for shown in [kind.type_uri().as_str(), kind.title(), kind.detail()] {
             assert!(PROTOCOL.contains(shown), "{shown}");
+        }
+    }
+
+    /// The outcome of every status by the table under this heading: a status that is named outranks its class.
+    fn table_of(heading: &str, status: u16) -> String {
+        let section = PROTOCOL.split(heading).nth(1).unwrap_or_default();
+        let table = section.lines().skip_while(|line| !line.starts_with("| status")).skip(2);
+        let rows: Vec<Vec<&str>> = table
+            .take_while(|line| line.starts_with('|'))
+            .map(|line| line.split('|').map(str::trim).collect())
+            .collect();
+        let names = |name: &str| {
+            rows.iter().find(|row| row[1].split([',', ' ']).any(|word| word == name)).map(|row| row[2..6].join(" "))
+        };
+        names(&status.to_string()).or_else(|| names(&format!("{}xx", status / 100))).unwrap_or_default()
+    }
+
+    // H31, H32, H43: status × profile, as the guide has it and as it is done.
+    #[test]
+    fn the_protocol_guide_has_the_outcome_of_every_status_in_every_profile() {
+        for (heading, policy) in
+            [("### `Profile::ietf()`", Policy::default()), ("### `Profile::stripe()`", Policy::stripe())]
+        {
+            for status in 200..600 {
+                let head = http::Response::builder().status(status).body(()).unwrap().into_parts().0;
+                let done = match policy.outcome(&head).decision() {
+                    Decision::Commit => "Commit yes kept taken",
+                    Decision::Refuse => "Refuse yes undone taken",
+                    Decision::Abandon => "Abandon no undone free",
+                };
+                assert_eq!(table_of(heading, status), done, "{heading} {status}");
+            }
         }
     }
 

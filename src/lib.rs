@@ -31,8 +31,9 @@
 //! ```
 //!
 //! # Guides
-//! The folder `docs` holds a quickstart, a guide to transactions and the protocol for clients. In the rendered
-//! documentation they are the modules `guide::quickstart`, `guide::transactions` and `guide::protocol`.
+//! The folder `docs` holds a quickstart, a guide to transactions, the protocol for clients, a guide to testing, and a list
+//! of failures that others met. In the rendered documentation they are the modules `guide::quickstart`,
+//! `guide::transactions`, `guide::protocol`, `guide::testing` and `guide::failures`.
 //! `ARCHITECTURE.md` tells how the crate is built; marks such as H29 or S11 in this documentation are rules that it
 //! lists.
 //!

@@ -134,6 +134,7 @@ impl ProblemKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
     kind: ProblemKind,
+    status: StatusCode,
     retry_after: Option<Duration>,
     original_status: Option<StatusCode>,
 }
@@ -143,7 +144,7 @@ impl Problem {
     #[must_use]
     pub fn new(kind: ProblemKind) -> Self {
         let retry_after = kind.waiting_helps().then_some(DEFAULT_WAIT);
-        Self { kind, retry_after, original_status: None }
+        Self { kind, status: kind.status(), retry_after, original_status: None }
     }
 
     /// How long to wait. Ignored where waiting does not help.
@@ -162,16 +163,23 @@ impl Problem {
         self
     }
 
+    /// Another status than the kind's own. Which type it is and whether waiting helps stay as they are.
+    #[must_use]
+    pub(crate) fn with_status(mut self, status: StatusCode) -> Self {
+        self.status = status;
+        self
+    }
+
     /// What kind of problem.
     #[must_use]
     pub fn kind(&self) -> ProblemKind {
         self.kind
     }
 
-    /// The HTTP status.
+    /// The HTTP status: the kind's own, unless the layer's [`Profile`](crate::layer::Profile) has another one for it.
     #[must_use]
     pub fn status(&self) -> StatusCode {
-        self.kind.status()
+        self.status
     }
 
     /// `Retry-After` in whole seconds, at least one; `None` where waiting does not help (H42).
@@ -230,6 +238,8 @@ impl<F: Fn(&Problem) -> Response<Bytes> + Send + Sync + 'static> Render for F {
 pub(crate) struct Renderer {
     render: Arc<dyn Render>,
     described_by: Option<HeaderValue>,
+    /// Statuses that differ from the kinds' own (H43).
+    statuses: &'static [(ProblemKind, StatusCode)],
 }
 
 impl Renderer {
@@ -241,8 +251,14 @@ impl Renderer {
         self.described_by = Some(link);
     }
 
+    pub(crate) fn statuses(&mut self, statuses: &'static [(ProblemKind, StatusCode)]) {
+        self.statuses = statuses;
+    }
+
     /// Whether waiting helps is said by a header, whatever the renderer does (H42).
     pub(crate) fn response(&self, problem: Problem) -> Response<Bytes> {
+        let other = self.statuses.iter().find(|(kind, _)| *kind == problem.kind);
+        let problem = other.map_or(problem, |(_, status)| problem.with_status(*status));
         let mut response = self.render.render(&problem);
         match problem.wait_seconds() {
             Some(seconds) => {
@@ -262,7 +278,7 @@ impl Renderer {
 
 impl Default for Renderer {
     fn default() -> Self {
-        Self { render: Arc::new(Problem::to_response), described_by: None }
+        Self { render: Arc::new(Problem::to_response), described_by: None, statuses: &[] }
     }
 }
 

@@ -8,6 +8,7 @@ use http::{HeaderName, HeaderValue, Method};
 use super::IdempotencyLayer;
 use super::config::{Config, EndpointKey, Guard};
 use super::inflight::Caps;
+use super::profile::Profile;
 use crate::fingerprint::Fingerprinter;
 use crate::key::{KeyRules, KeySource};
 use crate::policy::Policy;
@@ -19,6 +20,13 @@ impl<S: Store> IdempotencyLayer<S> {
     fn with(mut self, set: impl FnOnce(&mut Config)) -> Self {
         set(&mut self.config);
         self
+    }
+
+    /// A set of settings that belong together: which methods are guarded, what the same key on another endpoint means, the
+    /// policy, the statuses of refusals and the retention. Call it first: what you set before it, it replaces.
+    #[must_use]
+    pub fn profile(self, profile: Profile) -> Self {
+        self.with(|config| profile.apply(config))
     }
 
     /// The guarded methods: POST and PATCH unless you say otherwise. OPTIONS and HEAD are never guarded.

@@ -27,7 +27,7 @@ pub enum EndpointKey {
     Path,
     /// Method and axum's `MatchedPath`, such as `/payments/{id}`; the path where there is none.
     MatchedPath,
-    /// Left out: the same key on another endpoint is a mismatch (422).
+    /// Left out: the same key on another endpoint is a mismatch (422, or what the profile says).
     Ignored,
 }
 

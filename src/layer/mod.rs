@@ -13,6 +13,7 @@ mod keyless;
 mod late;
 mod meet;
 mod oneshot;
+mod profile;
 mod reply;
 mod request;
 mod run;
@@ -38,6 +39,7 @@ pub use body::{RequestBody, ResponseBody};
 pub use config::{EndpointKey, IDEMPOTENT_REPLAYED};
 pub use future::ResponseFuture;
 pub use grpc::IDEMPOTENCY_PROBLEM;
+pub use profile::Profile;
 pub use service::Idempotency;
 
 /// Makes the requests of a service safe to repeat.

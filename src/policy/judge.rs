@@ -67,7 +67,7 @@ mod tests {
 
     const ALL: [State; 5] = [State::Running, State::Lapsed, State::Unknown, State::Completed, State::Orphaned];
 
-    // H21, case C12, case F16: checked before the state, so before an answer is even decoded.
+    // S1, H21, case C12, case F16: checked before the state, so before an answer is even decoded.
     #[test]
     fn a_mismatch_outranks_every_state() {
         for state in ALL {

@@ -3,6 +3,7 @@
 
 mod judge;
 mod outcome;
+mod status;
 
 pub use judge::{Judgement, State, judge};
 pub(crate) use outcome::Keyless;

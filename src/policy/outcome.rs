@@ -8,6 +8,8 @@ use http::StatusCode;
 use http::header::RETRY_AFTER;
 use http::response::Parts;
 
+use super::status;
+
 /// What becomes of the handler's writes and of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
@@ -199,28 +201,33 @@ impl Policy {
     }
 }
 
-impl Default for Policy {
-    fn default() -> Self {
-        Self::from_fn(|response| {
-            let decision = by_status(response.status);
+impl Policy {
+    /// The policy of [`Profile::stripe`](crate::layer::Profile::stripe): as the default, but 424 and all 5xx refuse. An
+    /// operation that failed stays failed for its key, unless the answer carries `Retry-After`.
+    #[must_use]
+    pub fn stripe() -> Self {
+        Self::by_status(status::stripe)
+    }
+
+    /// An answer that says "later" is no decision: stored it would lose that field, and be final.
+    fn by_status(decide: fn(StatusCode) -> Decision) -> Self {
+        Self::from_fn(move |response| {
+            let decision = decide(response.status);
             let passes = decision == Decision::Refuse && response.headers.contains_key(RETRY_AFTER);
             Outcome::of(if passes { Decision::Abandon } else { decision })
         })
     }
 }
 
-impl fmt::Debug for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Policy(..)")
+impl Default for Policy {
+    fn default() -> Self {
+        Self::by_status(status::ietf)
     }
 }
 
-fn by_status(status: StatusCode) -> Decision {
-    match status {
-        StatusCode::PAYMENT_REQUIRED | StatusCode::CONFLICT | StatusCode::GONE => Decision::Refuse,
-        s if s.is_client_error() || s.is_server_error() => Decision::Abandon,
-        // 1xx never reaches a layer as a final answer, save 101, whose handler has accepted the upgrade.
-        _ => Decision::Commit,
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Policy(..)")
     }
 }
 
@@ -254,29 +261,15 @@ fn by_grpc_code(code: Option<i32>) -> Decision {
 mod tests {
     use super::*;
 
-    fn decide(status: u16) -> Decision {
-        let parts = http::Response::builder().status(status).body(()).unwrap().into_parts().0;
-        Policy::default().outcome(&parts).decision()
-    }
-
-    // H32, case R14, case L07
-    #[test]
-    fn every_status_has_its_default_decision() {
-        for status in 200..400 {
-            assert_eq!(decide(status), Decision::Commit, "{status}");
-        }
-        for status in 400..600 {
-            let expected = if [402, 409, 410].contains(&status) { Decision::Refuse } else { Decision::Abandon };
-            assert_eq!(decide(status), expected, "{status}");
-        }
-    }
-
     // H32, H42: a conflict of the moment, passed on from another service, must not become the final answer.
     #[test]
     fn an_answer_that_says_later_is_no_decision() {
-        for (status, decision) in [(402, Decision::Abandon), (409, Decision::Abandon), (201, Decision::Commit)] {
-            let response = http::Response::builder().status(status).header(RETRY_AFTER, "1").body(()).unwrap();
-            assert_eq!(Policy::default().outcome(&response.into_parts().0).decision(), decision, "{status}");
+        for policy in [Policy::default(), Policy::stripe()] {
+            for status in 200..600 {
+                let response = http::Response::builder().status(status).header(RETRY_AFTER, "1").body(()).unwrap();
+                let decision = if status < 400 { Decision::Commit } else { Decision::Abandon };
+                assert_eq!(policy.outcome(&response.into_parts().0).decision(), decision, "{status}");
+            }
         }
     }
 

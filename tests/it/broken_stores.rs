@@ -26,6 +26,7 @@ enum Fault {
     ClaimsTwice,
     BusyBeforeMismatch,
     RefusesOtherProfiles,
+    ComparesTheFirstBytes,
     Waits,
     DropsHeaders,
     LosesBody,
@@ -58,6 +59,11 @@ fn changed(request: &ClaimRequest, fault: Fault) -> ClaimRequest {
     let lookup = LookupKey::new(scope, key, Endpoint::named(lookup.endpoint().as_str()));
     let fingerprint = match fault {
         Fault::IgnoresFingerprint => Fingerprint::new(Profile::from_bytes([0; 8]), [0; 32]),
+        Fault::ComparesTheFirstBytes => {
+            let mut digest = *request.fingerprint().digest();
+            digest[4..].fill(0);
+            Fingerprint::new(request.fingerprint().profile(), digest)
+        }
         Fault::RefusesOtherProfiles => Fingerprint::new(Profile::from_bytes([0; 8]), *request.fingerprint().digest()),
         _ => *request.fingerprint(),
     };
@@ -221,6 +227,7 @@ macro_rules! holds {
 
 macro_rules! caught {
     ($($fault:ident by $property:ident)*) => {
+        // Case C26: a store that cannot claim atomically (`ClaimsTwice`) fails as all others do.
         #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
         async fn each_broken_store_fails_the_property_that_names_its_fault() {
             $(
@@ -246,6 +253,7 @@ caught! {
     ClaimsTwice by a_running_key_is_in_progress
     BusyBeforeMismatch by a_mismatch_outranks_in_progress
     RefusesOtherProfiles by another_profile_counts_as_a_match
+    ComparesTheFirstBytes by every_bit_of_a_fingerprint_counts
     Waits by a_claim_never_waits_for_a_rival
     DropsHeaders by an_answer_comes_back_byte_for_byte
     LosesBody by a_fresh_key_is_claimed_and_its_answer_replayed

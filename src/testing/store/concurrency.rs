@@ -38,7 +38,7 @@ async fn owners_among<S: Store>(stores: [S; 2], request: &ClaimRequest) -> u32 {
     askers.join_all().await.into_iter().sum()
 }
 
-/// Exactly one runs (H20; cases C01, C02, C04).
+/// Exactly one runs, and nobody fails (H20; cases C01, C02, C04, C17).
 pub async fn of_many_identical_claims_one_is_owner<H: Harness>(harness: &H) {
     let stores = [harness.store().await, harness.store().await];
     for round in 0..5 {
@@ -110,7 +110,7 @@ pub async fn an_owner_that_comes_and_goes_leaves_one_effect<H: Harness>(harness:
 }
 
 /// Honest and wrong-body sessions hammer keys across the owner's commit: no honest one is ever told that its key is
-/// another's, no wrong one is ever told an answer (H21).
+/// another's, no wrong one is ever told an answer (H21, case C14).
 pub async fn an_honest_retry_is_never_a_mismatch<H: Harness>(harness: &H) {
     let store = harness.store().await;
     for round in 0..30 {

@@ -58,7 +58,7 @@ pub async fn scope_key_and_endpoint_are_told_apart<H: Harness>(harness: &H) {
     are_independent(harness, &lookups).await;
 }
 
-/// H7, H12; cases K01, K02: keys of 255 bytes, scopes and endpoints of any length.
+/// H7, H12, S4; cases K01, K02, K03, alike in all stores: keys of 255 bytes, scopes and endpoints of any length.
 pub async fn the_longest_parts_work<H: Harness>(harness: &H) {
     let key = "k".repeat(255);
     let long = "s".repeat(10_000);

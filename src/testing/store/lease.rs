@@ -18,7 +18,8 @@ pub(super) async fn lease<H: Harness>(harness: &H, key: &str) -> Option<(H::Stor
     is_lease.then_some((store, claim))
 }
 
-/// Takes the key over from an owner that is gone, with a larger fence and the next attempt number (S21, case L01).
+/// Takes the key over from an owner that is gone, with a larger fence and the next attempt number: also a lease of
+/// the same length as the new one (S21, cases L01 and L10).
 pub async fn a_lease_that_ends_is_taken_over_with_a_larger_fence<H: Harness>(harness: &H) {
     let Some((store, first)) = lease(harness, "taken over").await else { return };
     let (fence, attempt) = (first.fence(), first.attempt());
@@ -35,7 +36,8 @@ pub async fn a_lease_that_ends_is_taken_over_with_a_larger_fence<H: Harness>(har
     assert!(third.fence() > fence, "the fence must grow over a release");
 }
 
-/// Every way in which an owner that has lost its lease may end changes nothing and says so (S3; cases L12, L13, D05).
+/// Every way in which an owner that has lost its lease may end changes nothing and says so (S3; cases L12, L13,
+/// D05, D06).
 pub async fn a_stale_owner_changes_nothing<H: Harness>(harness: &H) {
     for (key, settlement) in [
         ("stale commit", Settlement::Commit(kept(answer("stale")))),

@@ -76,6 +76,7 @@ macro_rules! store_conformance {
             a_running_key_is_in_progress
             a_mismatch_outranks_in_progress
             a_completed_key_with_another_request_is_a_mismatch
+            every_bit_of_a_fingerprint_counts
             another_profile_counts_as_a_match
             a_request_is_compared_in_the_stored_profile
             a_claim_never_waits_for_a_rival

@@ -6,6 +6,7 @@ use super::Harness;
 use super::support::{
     answer, asked, claimed, claimed_soon, completed, fingerprint, kept, name, replayed, request, settled, verdict,
 };
+use crate::fingerprint::Fingerprint;
 use crate::record::AnswerBody;
 use crate::store::{Settlement, Store, Verdict};
 
@@ -61,7 +62,7 @@ pub async fn a_mismatch_outranks_in_progress<H: Harness>(harness: &H) {
     settled(claim, Settlement::Commit(kept(answer("done")))).await;
 }
 
-/// 422 after the first is done.
+/// 422 after the first is done: whoever comes late is told what is there, not that there is nothing (case C13).
 pub async fn a_completed_key_with_another_request_is_a_mismatch<H: Harness>(harness: &H) {
     let (one, other) = (harness.store().await, harness.store().await);
     completed(&one, &request("reused", 1), answer("done")).await;
@@ -69,6 +70,29 @@ pub async fn a_completed_key_with_another_request_is_a_mismatch<H: Harness>(harn
         assert_eq!(name(&verdict(store, &request("reused", 2)).await), "mismatch");
         assert_eq!(name(&verdict(store, &request("reused", 1)).await), "replay");
     }
+}
+
+/// Two requests that differ in one bit anywhere are two requests (case D07). While the first one runs a store may look at
+/// a part of it only; it is in doubt then, and gives nothing away.
+pub async fn every_bit_of_a_fingerprint_counts<H: Harness>(harness: &H) {
+    let store = harness.store().await;
+    let lookup = request("bits", 1).lookup().clone();
+    let first = fingerprint(1, 1);
+    let others = (0..32).map(|byte| {
+        let mut digest = *first.digest();
+        digest[byte] ^= 1 << (byte % 8);
+        asked(lookup.clone(), Fingerprint::new(first.profile(), digest))
+    });
+    let others: Vec<_> = others.collect();
+    let claim = claimed(&store, &asked(lookup.clone(), first)).await;
+    for other in &others {
+        assert!(["mismatch", "in progress"].contains(&name(&verdict(&store, other).await)));
+    }
+    settled(claim, Settlement::Commit(kept(answer("done")))).await;
+    for other in &others {
+        assert_eq!(name(&verdict(&store, other).await), "mismatch");
+    }
+    assert_eq!(name(&verdict(&store, &asked(lookup, first)).await), "replay");
 }
 
 /// A fingerprint made in another way cannot be compared: never a mismatch (H18), running or done.

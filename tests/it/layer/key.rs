@@ -12,10 +12,12 @@ use tower::ServiceExt;
 use crate::support::bodies::{Script, Step};
 use crate::support::http::{KEY, Runs, layer, post, post_body, read, send};
 
-// H5, case K07
+// H5, cases K07 and D11
 #[tokio::test]
 async fn a_quoted_and_a_bare_key_are_one() {
-    for (bare, quoted) in [("abc", "\"abc\""), ("abc", "\"abc\";v=1"), (r"a\b", r#""a\\b""#), ("a;b", "\"a;b\"")] {
+    for (bare, quoted) in
+        [("abc", "\"abc\""), ("abc", "\"abc\";v=1"), (r"a\b", r#""a\\b""#), ("a;b", "\"a;b\""), ("a:b/c", "\"a:b/c\"")]
+    {
         let runs = Runs::default();
         let app = runs.app().layer(layer());
         assert_eq!(send(&app, post(bare)).await.text(), "run 1");

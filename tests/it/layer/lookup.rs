@@ -138,7 +138,7 @@ async fn a_replay_is_authorised_again_and_a_429_outside_leaves_no_trace() {
     assert_eq!(runs.count(), 1);
 }
 
-// H14, cases F05, F07 and F08: query and body count.
+// H14, cases F05, F07, F08 and D13: query and body count, and neither is part of the key.
 #[tokio::test]
 async fn another_query_or_body_is_another_request() {
     let runs = Runs::default();

@@ -13,6 +13,8 @@ mod log;
 mod lookup;
 mod outcome;
 mod panic;
+mod paths;
+mod profile;
 mod race;
 mod refusals;
 mod replay;

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::support::fake::Fake;
 use crate::support::http::{Gate, Runs, layer, post, post_body, send, settle_down};
 
-// H20, cases C01, C05 and C30
+// H20, cases C01, C05, C30 and D12
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn fifty_requests_at_once_run_once() {
     let (runs, gate) = (Runs::default(), Gate::new());

@@ -75,7 +75,7 @@ const DROPPED: [(&str, &[u8]); 22] = [
     ("te", b"trailers"),
 ];
 
-// H37, H38, cases R01, R02, R03, R06, R12, R19 and D09: bytes in, the same bytes out.
+// H37, H38, cases R01, R02, R03, R06, R12, R19, D09 and D11: bytes in, the same bytes out.
 #[tokio::test]
 async fn a_replay_is_the_answer_without_what_belongs_to_one_delivery() {
     let body: Vec<u8> = (0..=255).cycle().take(10_000).collect();

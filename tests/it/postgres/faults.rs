@@ -35,7 +35,7 @@ fn once_at_commit(then: Then) -> impl FnMut(&Message<'_>) -> Then + Send + 'stat
     }
 }
 
-// H33, case T15: the COMMIT arrived, its answer did not.
+// H33, S6, case T15: the COMMIT arrived, its answer did not; the claim's own token tells.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_whose_answer_is_lost_is_found_again() {
     let (proxy, proxied, direct) = through_proxy(3).await;
@@ -78,7 +78,8 @@ async fn a_commit_that_was_lost_is_not_claimed_to_be_done() {
     assert_eq!(count_effects(&direct).await, 1);
 }
 
-// Q3: cut at each of the service's messages, before or after it arrives; then retry until there is an answer.
+// Q3, S6, case C11: cut at each of the service's messages, before or after it arrives, the claim's among them; then retry
+// until there is an answer. What was claimed without our knowing is not taken for somebody else's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_cut_at_any_message_leaves_one_effect() {
     let (proxy, proxied, direct) = through_proxy(3).await;

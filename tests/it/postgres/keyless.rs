@@ -17,7 +17,7 @@ async fn setup() -> (PgPool, PostgresStore) {
     (pool, store)
 }
 
-// H2: committed on 2xx and 3xx, rolled back otherwise, run each time.
+// H2, S7: committed on 2xx and 3xx, rolled back otherwise, run each time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_keyless_request_commits_on_success_and_rolls_back_otherwise() {
     let (pool, store) = setup().await;
@@ -67,7 +67,7 @@ async fn a_keyless_success_with_an_ended_transaction_is_no_success() {
     }
 }
 
-// H2: nothing is held where no transaction is taken.
+// H2, S7: nothing is held where no transaction is taken.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_keyless_request_that_takes_no_transaction_holds_no_connection() {
     let (pool, store) = setup().await;

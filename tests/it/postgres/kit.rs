@@ -1,4 +1,4 @@
-//! The Postgres store: the kit at each isolation level.
+//! The Postgres store: the kit at each isolation level (S12, case O13).
 
 use idempotency::store::Isolation;
 

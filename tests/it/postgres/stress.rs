@@ -1,5 +1,5 @@
 //! Many sessions at keys that are being claimed and committed: no honest one is ever told that its key is another's,
-//! no wrong one ever gets an answer (H21).
+//! no wrong one ever gets an answer (H21, cases C13 and C14: the winner commits while the others ask).
 
 use std::sync::Arc;
 use std::sync::Mutex;

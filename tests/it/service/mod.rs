@@ -1,5 +1,6 @@
 //! The reference service over TCP, as a process that is killed.
 
+mod bare_hyper;
 mod crash;
 mod duplicates;
 

@@ -1,4 +1,4 @@
-//! The conformance kit on SQLite files.
+//! The conformance kit on SQLite files (case O13: a database that the service has already).
 
 use idempotency::testing::store::Harness;
 use idempotency::{LookupKey, SqliteStore};

@@ -125,6 +125,16 @@ impl Served {
         Self::new(address, tokio::spawn(async move { router.serve_with_incoming(incoming).await.unwrap() }))
     }
 
+    /// A server of any layers.
+    pub async fn with<F>(serve: impl FnOnce(TcpIncoming) -> F) -> Self
+    where
+        F: Future<Output = Result<(), tonic::transport::Error>> + Send + 'static,
+    {
+        let (address, incoming) = bind();
+        let serving = serve(incoming);
+        Self::new(address, tokio::spawn(async move { serving.await.unwrap() }))
+    }
+
     fn new(address: SocketAddr, task: JoinHandle<()>) -> Self {
         let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect_lazy();
         Self { channel, task }

@@ -13,6 +13,12 @@ pub fn options() -> PgConnectOptions {
     url.parse().expect("POSTGRES_URL is not a URL of Postgres")
 }
 
+/// Options of PgBouncer in transaction mode before that server. It passes no `options` on, so schemas are named.
+pub fn pooled_options() -> PgConnectOptions {
+    let url = std::env::var("PGBOUNCER_URL").expect("PGBOUNCER_URL is not set; run `tests/run`, which starts one");
+    url.parse().expect("PGBOUNCER_URL is not a URL of Postgres")
+}
+
 /// A pool whose search path leads to a new schema.
 pub async fn pool_of(size: u32) -> PgPool {
     let (schema, options) = new_schema().await;
@@ -28,7 +34,7 @@ pub async fn pool_on(options: PgConnectOptions, size: u32) -> PgPool {
         .expect("the test server answers")
 }
 
-async fn new_schema() -> (String, PgConnectOptions) {
+pub async fn new_schema() -> (String, PgConnectOptions) {
     let schema = format!("t_{}", uuid::Uuid::new_v4().simple());
     let admin = pool_on(options(), 1).await;
     sqlx::raw_sql(sqlx::AssertSqlSafe(format!("CREATE SCHEMA {schema}"))).execute(&admin).await.unwrap();
@@ -55,6 +61,7 @@ pub async fn is_inside_transaction(connection: &mut sqlx::PgConnection) -> bool 
 pub struct PostgresHarness {
     pool: PgPool,
     isolation: Isolation,
+    schema: Option<String>,
 }
 
 impl PostgresHarness {
@@ -64,11 +71,26 @@ impl PostgresHarness {
 
     pub async fn on(pool: PgPool, isolation: Isolation) -> Self {
         store_on(&pool).await;
-        Self { pool, isolation }
+        Self { pool, isolation, schema: None }
+    }
+
+    /// In a schema of its own, through PgBouncer with these options.
+    pub async fn pooled(options: PgConnectOptions, isolation: Isolation) -> Self {
+        let (schema, _) = new_schema().await;
+        let harness = Self { pool: pool_on(options, 20).await, isolation, schema: Some(schema) };
+        harness.store().await.migrate().await.unwrap();
+        harness
     }
 
     fn builder(&self) -> PostgresStoreBuilder {
-        PostgresStore::builder(self.pool.clone()).isolation(self.isolation)
+        let builder = PostgresStore::builder(self.pool.clone()).isolation(self.isolation);
+        self.schema.iter().fold(builder, PostgresStoreBuilder::schema)
+    }
+
+    /// A text about the table of keys.
+    fn about_keys(&self, text: &str) -> sqlx::AssertSqlSafe<String> {
+        let schema = self.schema.as_ref().map_or_else(String::new, |schema| format!("{schema}."));
+        sqlx::AssertSqlSafe(text.replace("{keys}", &format!("{schema}idempotency_keys")))
     }
 }
 
@@ -82,22 +104,24 @@ impl Harness for PostgresHarness {
     }
 
     async fn expire(&self, lookup: &LookupKey) {
-        let changed = sqlx::query(
-            "UPDATE idempotency_keys SET expires_at = clock_timestamp() - interval '1 millisecond'
-             WHERE scope = $1 AND id_key = $2 AND endpoint = $3",
-        )
-        .bind(lookup.scope().as_str())
-        .bind(lookup.key().as_str())
-        .bind(lookup.endpoint().as_str())
-        .execute(&self.pool)
-        .await
-        .unwrap();
+        let text = "UPDATE {keys} SET expires_at = clock_timestamp() - interval '1 millisecond'
+             WHERE scope = $1 AND id_key = $2 AND endpoint = $3";
+        // In a transaction: an unnamed statement is prepared and run in two steps, and a pooler may part them.
+        let mut transaction = self.pool.begin().await.unwrap();
+        let changed = sqlx::query(self.about_keys(text))
+            .bind(lookup.scope().as_str())
+            .bind(lookup.key().as_str())
+            .bind(lookup.endpoint().as_str())
+            .persistent(false)
+            .execute(&mut *transaction)
+            .await
+            .unwrap();
         assert_eq!(changed.rows_affected(), 1);
+        transaction.commit().await.unwrap();
     }
 
     async fn records(&self) -> u64 {
-        let count: i64 =
-            sqlx::query_scalar("SELECT count(*) FROM idempotency_keys").fetch_one(&self.pool).await.unwrap();
-        count.try_into().unwrap()
+        let row = sqlx::raw_sql(self.about_keys("SELECT count(*) FROM {keys}")).fetch_one(&self.pool).await.unwrap();
+        sqlx::Row::get::<i64, _>(&row, 0).try_into().unwrap()
     }
 }

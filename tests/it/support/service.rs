@@ -1,4 +1,4 @@
-//! The reference service as a child process, and a client for it.
+//! The examples as child processes, and a client for it.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -21,10 +21,14 @@ pub struct Service {
 impl Service {
     /// Starts the example on a free port, or on the port of an earlier one.
     pub fn start(database_url: &str, listen: &str, pool: u32) -> Self {
-        let mut child = Command::new(binary())
-            .env("LISTEN", listen)
-            .env("DATABASE_URL", database_url)
-            .env("DATABASE_POOL", pool.to_string())
+        let pool = pool.to_string();
+        Self::example("payments", &[("LISTEN", listen), ("DATABASE_URL", database_url), ("DATABASE_POOL", &pool)])
+    }
+
+    /// Starts an example that prints its address first.
+    pub fn example(name: &str, variables: &[(&str, &str)]) -> Self {
+        let mut child = Command::new(binary(name))
+            .envs(variables.iter().copied())
             .env("RUST_LOG", "warn")
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
@@ -62,10 +66,10 @@ impl Drop for Service {
 }
 
 /// Cargo builds the examples beside the tests.
-fn binary() -> PathBuf {
+fn binary(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
-    let binary = tests.parent().unwrap().parent().unwrap().join("examples/payments");
-    assert!(binary.exists(), "{} is missing: run `cargo build --example payments`", binary.display());
+    let binary = tests.parent().unwrap().parent().unwrap().join("examples").join(name);
+    assert!(binary.exists(), "{} is missing: run `cargo build --example {name}`", binary.display());
     binary
 }
 
