@@ -179,14 +179,18 @@ impl Claim for PostgresClaim {
             Closed::Ended(transaction) => return Err(self.ended(transaction).await),
             Closed::Held | Closed::Unbegun => return Err(ErrorKind::HeldTransaction.into()),
         };
-        match settlement {
-            Settlement::Commit(kept) => self.commit(transaction, &kept).await,
+        let settled = match settlement {
+            Settlement::Commit(kept) => self.commit(transaction, &kept).await?,
             Settlement::Refuse(kept) => {
                 self.undo(transaction).await?;
-                self.refuse(&kept).await
+                self.refuse(&kept).await?
             }
-            Settlement::Abandon => self.undo(transaction).await.map(|()| Settled::Recorded),
+            Settlement::Abandon => return self.undo(transaction).await.map(|()| Settled::Recorded),
+        };
+        if matches!(settled, Settled::Recorded) {
+            self.store.completed.insert(self.request.lookup().digest());
         }
+        Ok(settled)
     }
 }
 
