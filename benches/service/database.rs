@@ -37,7 +37,8 @@ impl Database {
     pub(crate) async fn describe(&self) -> Result<String, Failure> {
         let mut shown = Vec::new();
         for setting in ["server_version", "fsync", "synchronous_commit", "full_page_writes"] {
-            let value: String = sqlx::query("SELECT current_setting($1)").bind(setting).fetch_one(&self.pool(1).await?).await?.get(0);
+            let value: String =
+                sqlx::query("SELECT current_setting($1)").bind(setting).fetch_one(&self.pool(1).await?).await?.get(0);
             shown.push(format!("{setting} {value}"));
         }
         Ok(shown.join(", "))
@@ -49,7 +50,8 @@ impl Database {
 
     /// Connections are not tested before each use: a test is a round trip, for every variant alike.
     pub(crate) async fn pool_on(&self, options: PgConnectOptions, size: u32) -> Result<PgPool, Failure> {
-        let options_of_pool = PgPoolOptions::new().min_connections(size).max_connections(size).test_before_acquire(false);
+        let options_of_pool =
+            PgPoolOptions::new().min_connections(size).max_connections(size).test_before_acquire(false);
         Ok(options_of_pool.connect_with(options).await?)
     }
 

@@ -56,10 +56,7 @@ async fn first(database: &Database) -> Result<(), Failure> {
     let mut clients = Clients::connect(service.address, CLIENTS).await?;
     let (mut bare, mut guarded) = (Vec::new(), Vec::new());
     for round in 0..=ROUNDS {
-        let took = [
-            clients.round(ROUND, |_| Order::Bare).await?,
-            clients.round(ROUND, |_| Order::Guarded).await?,
-        ];
+        let took = [clients.round(ROUND, |_| Order::Bare).await?, clients.round(ROUND, |_| Order::Guarded).await?];
         // Connections open and statements are prepared in the first round.
         if round > 0 {
             bare.push(took[0]);
@@ -102,11 +99,8 @@ async fn distance(database: &Database) -> Result<(), Failure> {
     let mut clients = Clients::connect(service.address, 1).await?;
     let (mut trip, mut bare, mut guarded) = (Vec::new(), Vec::new(), Vec::new());
     for turn in 0..300 {
-        let took = [
-            clients.one(Order::Read).await?,
-            clients.one(Order::Bare).await?,
-            clients.one(Order::Guarded).await?,
-        ];
+        let took =
+            [clients.one(Order::Read).await?, clients.one(Order::Bare).await?, clients.one(Order::Guarded).await?];
         if turn >= 50 {
             trip.push(took[0]);
             bare.push(took[1]);

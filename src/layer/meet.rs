@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body::Body;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::Shared;
 use super::inflight::{Meeting, Queued, Ticket, Turn, Word};
 use super::reply::{self, Reply};
+use super::within::within;
 use crate::events::{Event, emit};
 use crate::fingerprint::{Fingerprint, Match};
 use crate::policy::{Judgement, State, judge};
@@ -83,7 +84,7 @@ async fn find<S: Store, R: Body>(shared: &Shared<S>, claim: &ClaimRequest) -> Fo
             }
         }
     };
-    timeout(shared.config.claim_timeout, found).await.unwrap_or(Found::Busy(None))
+    within!(shared.config.claim_timeout, found).unwrap_or(Found::Busy(None))
 }
 
 /// What somebody else's verdict means for this request.

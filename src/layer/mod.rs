@@ -19,6 +19,7 @@ mod service;
 mod story;
 mod tasks;
 mod unwind;
+mod within;
 
 use std::fmt;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{HeaderMap, Request, Response};
+use http::{Request, Response};
 use http_body::Body;
 use tokio::time::{Instant, sleep};
 use tower_service::Service;
@@ -17,7 +17,7 @@ use super::grpc::Wire;
 use super::inflight::Ticket;
 use super::meet::{self, Met};
 use super::reply::{self, Reply};
-use super::story::{End, Story, Told};
+use super::story::{End, Story, Told, rebuild};
 use super::tasks::Detached;
 use super::{Shared, keyless, request};
 use crate::extract;
@@ -42,7 +42,7 @@ fn ruled(config: &Config, found: Option<FoundKey>) -> Result<Option<FoundKey>, K
 pub(super) async fn run<S, Svc, B, R>(
     shared: Arc<Shared<S>>,
     inner: Svc,
-    request: Request<B>,
+    (parts, body): (Box<Parts>, B),
     wire: Wire,
     found: Option<FoundKey>,
     scope: Option<ScopeId>,
@@ -59,7 +59,6 @@ where
     R::Error: Send,
 {
     let config = &shared.config;
-    let (parts, body) = request.into_parts();
     let (data, trailers) = match request::read(body, config.body_limit).await {
         Ok(read) => read,
         Err(kind) => return Ok(Reply::refused(kind).dress(config, wire, found.and_then(|found| found.field))),
@@ -75,8 +74,8 @@ where
         if config.key_required {
             return Ok(Reply::refused(ProblemKind::MissingKey).into_response(config, wire));
         }
-        let request = Request::from_parts(parts, RequestBody::read(data, trailers));
-        return keyless::run(inner, request, shared.store.unkeyed(), config, wire).await;
+        let request = rebuild((parts, data, trailers));
+        return Box::pin(keyless::run(inner, request, shared.store.unkeyed(), config, wire)).await;
     };
     let Some(scope) = scope.or_else(|| config.scope.of(&parts)) else {
         return Ok(Reply::refused(ProblemKind::ScopeUnavailable).dress(config, wire, echo));
@@ -99,17 +98,16 @@ where
     let retention = parts.extensions.get::<Retention>().map_or(config.retention, |retention| retention.0);
     let lookup = LookupKey::new(scope, key, endpoint);
     let claim = ClaimRequest::new(lookup, fingerprint, retention).with_previous(previous);
+    let story = Story { shared: Arc::clone(&shared), inner, claim, wire, request: Some((parts, data, trailers)) };
+    let story = Box::new(story);
     let until = meet::patience(&shared);
-    let reply = match meet::meet(&shared, &claim, until).await {
+    let reply = match meet::meet(&shared, &story.claim, until).await {
         Met::Reply(reply) => reply,
-        Met::Ticket(ticket) => {
-            let story = Story { shared: Arc::clone(&shared), inner, claim, wire, parts, data, trailers };
-            match pursue(&shared, story, ticket, until).await {
-                End::Reply(reply) => reply,
-                End::Error(error) => return Err(error),
-                End::Panic(payload) => resume_unwind(payload),
-            }
-        }
+        Met::Ticket(ticket) => match pursue(&shared, story, ticket, until).await {
+            End::Reply(reply) => reply,
+            End::Error(error) => return Err(error),
+            End::Panic(payload) => resume_unwind(payload),
+        },
     };
     Ok(reply.dress(config, wire, echo))
 }
@@ -117,7 +115,7 @@ where
 /// Tells the story, again and again where the request runs in another process and this one may wait.
 async fn pursue<S, Svc, B, R>(
     shared: &Shared<S>,
-    mut story: Story<S, Svc>,
+    mut story: Box<Story<S, Svc>>,
     mut ticket: Ticket,
     until: Option<Instant>,
 ) -> End<R, Svc::Error>
@@ -156,7 +154,11 @@ fn pause(turn: u32, claim: &ClaimRequest) -> Duration {
 }
 
 /// Tells the story on a task of its own, or in place where a dropped request shall drop its handler.
-async fn tell<S, Svc, B, R>(shared: &Shared<S>, story: Story<S, Svc>, ticket: Ticket) -> Told<S, Svc, R, Svc::Error>
+async fn tell<S, Svc, B, R>(
+    shared: &Shared<S>,
+    story: Box<Story<S, Svc>>,
+    ticket: Ticket,
+) -> Told<S, Svc, R, Svc::Error>
 where
     S: Store,
     Svc: Service<Request<RequestBody<B>>, Response = Response<R>> + Send + 'static,
@@ -168,7 +170,7 @@ where
     R::Error: Send,
 {
     if !shared.config.detached {
-        return story.tell(ticket).await;
+        return Box::pin(story.tell(ticket)).await;
     }
     match shared.room.tasks.run(story.tell(ticket)).await {
         Ok(told) => told,
@@ -176,9 +178,4 @@ where
         // The process is going down with the story half told.
         Err(Detached::Cancelled) => Told::End(End::Reply(Reply::refused(ProblemKind::NotRecorded))),
     }
-}
-
-/// A request as the handler gets it.
-pub(super) fn rebuild<B>(parts: Parts, data: bytes::Bytes, trailers: Option<HeaderMap>) -> Request<RequestBody<B>> {
-    Request::from_parts(parts, RequestBody::read(data, trailers))
 }

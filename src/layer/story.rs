@@ -9,7 +9,6 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response};
 use http_body::Body;
-use tokio::time::timeout;
 use tower_service::Service;
 
 use super::answer::{self, Handled};
@@ -18,8 +17,8 @@ use super::grpc::Wire;
 use super::heartbeat::Held;
 use super::inflight::{Place, Ticket, Word};
 use super::reply::{self, Reply};
-use super::run::rebuild;
-use super::unwind::caught;
+use super::unwind::{Caught, caught_call};
+use super::within::within;
 use super::{Shared, keyless};
 use crate::attempt::Attempt;
 use crate::error::{Error, ErrorKind};
@@ -32,9 +31,16 @@ pub(super) struct Story<S, Svc> {
     pub(super) inner: Svc,
     pub(super) claim: ClaimRequest,
     pub(super) wire: Wire,
-    pub(super) parts: Parts,
-    pub(super) data: Bytes,
-    pub(super) trailers: Option<HeaderMap>,
+    /// The last run takes it.
+    pub(super) request: Option<Saved>,
+}
+
+/// A request whose body has been read.
+pub(super) type Saved = (Box<Parts>, Bytes, Option<HeaderMap>);
+
+/// A request as the handler gets it.
+pub(super) fn rebuild<B>((parts, data, trailers): Saved) -> Request<RequestBody<B>> {
+    Request::from_parts(*parts, RequestBody::read(data, trailers))
 }
 
 /// How a story ends.
@@ -57,7 +63,7 @@ pub(super) enum Told<S, Svc, R: Body, E> {
 
 /// A story that has to wait for another process.
 pub(super) struct Busy<S, Svc> {
-    pub(super) story: Story<S, Svc>,
+    pub(super) story: Box<Story<S, Svc>>,
     pub(super) ticket: Ticket,
     /// When the store wants to be asked again, if it says so.
     pub(super) retry_after: Option<Duration>,
@@ -71,7 +77,7 @@ pub(super) enum Run<R: Body, E> {
 }
 
 impl<S: Store, Svc> Story<S, Svc> {
-    pub(super) async fn tell<B, R>(mut self, ticket: Ticket) -> Told<S, Svc, R, Svc::Error>
+    pub(super) async fn tell<B, R>(mut self: Box<Self>, ticket: Ticket) -> Told<S, Svc, R, Svc::Error>
     where
         Svc: Service<Request<RequestBody<B>>, Response = Response<R>>,
         B: Body,
@@ -99,17 +105,9 @@ impl<S: Store, Svc> Story<S, Svc> {
                 }
             };
             ticket.running(*self.claim.fingerprint());
-            let request = if reruns > 0 {
-                rebuild(self.parts.clone(), self.data.clone(), self.trailers.clone())
-            } else {
-                // The last run takes the request with it.
-                return Told::End(match self.run_last(claim, ticket.place()).await {
-                    Run::End(end) => end,
-                    Run::Conflicted(reply) => End::Reply(reply),
-                });
-            };
-            match run(&self.shared, &mut self.inner, &self.claim, self.wire, (claim, ticket.place()), request).await {
+            match self.run(claim, ticket.place(), reruns == 0).await {
                 Run::End(end) => return Told::End(end),
+                Run::Conflicted(reply) if reruns == 0 => return Told::End(End::Reply(reply)),
                 Run::Conflicted(_) => {
                     reruns -= 1;
                     self.claim = self.claim.again();
@@ -118,33 +116,63 @@ impl<S: Store, Svc> Story<S, Svc> {
         }
     }
 
-    async fn run_last<B, R>(mut self, claim: S::Claim, place: Option<Place>) -> Run<R, Svc::Error>
+    /// Runs the handler under a claim and settles it, in every case. What comes late or seldom is boxed, so that a
+    /// request whose handler runs is no larger than it must be.
+    async fn run<B, R>(&mut self, claim: S::Claim, place: Option<Place>, is_last: bool) -> Run<R, Svc::Error>
     where
         Svc: Service<Request<RequestBody<B>>, Response = Response<R>>,
-        B: Body,
         R: Body,
     {
-        let request = rebuild(self.parts, self.data, self.trailers);
-        run(&self.shared, &mut self.inner, &self.claim, self.wire, (claim, place), request).await
+        let unfinished = Unfinished;
+        let (shared, asked, wire) = (&self.shared, &self.claim, self.wire);
+        let saved = if is_last { self.request.take() } else { self.request.clone() };
+        let Some(saved) = saved else { unreachable!("the last run takes the request, and there is none after it") };
+        let mut request = rebuild(saved);
+        claim.attach(request.extensions_mut());
+        request.extensions_mut().insert(Attempt::new(asked, &claim));
+        let method = request.method().clone();
+        let mut held = Held::new(claim, place.clone());
+        // The call itself may panic, before there is a future; so may the body, or the policy.
+        let handled = match caught_call(|| self.inner.call(request)) {
+            Ok(future) => Caught::new(future).await,
+            Err(payload) => Err(payload),
+        };
+        let handled = match handled {
+            Ok(Ok(response)) => {
+                let read = answer::read(&shared.config, wire, &method, &mut held, response);
+                Caught::new(read).await.unwrap_or_else(Handled::Panicked)
+            }
+            Ok(Err(error)) => Handled::ServiceError(error),
+            Err(payload) => Handled::Panicked(payload),
+        };
+        let run = match held.release().await {
+            Some(claim) => Box::pin(settle(shared, asked, (claim, place), handled)).await,
+            None => Run::End(unsaved(handled)),
+        };
+        unfinished.finished();
+        run
     }
 
     /// A failed claim never reaches the handler (H23), unless the service has asked for it by name.
-    async fn without_store<B, R>(self, error: &Error) -> End<R, Svc::Error>
+    async fn without_store<B, R>(self: Box<Self>, error: &Error) -> End<R, Svc::Error>
     where
         Svc: Service<Request<RequestBody<B>>, Response = Response<R>>,
         B: Body,
         R: Body,
     {
-        let config = &self.shared.config;
-        if !config.unprotected_without_store || !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Full) {
+        let Self { shared, inner, claim, wire, request } = *self;
+        let config = &shared.config;
+        let may_run =
+            config.unprotected_without_store && matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Full);
+        let Some(saved) = request.filter(|_| may_run) else {
             return End::Reply(reply::failed(error));
-        }
+        };
         emit(Event::RanUnprotected);
-        let mut request = rebuild(self.parts, self.data, self.trailers);
+        let mut request = rebuild(saved);
         // Handlers that insist on an attempt and a transaction get them: a plain one, if the database can be reached
         // after all.
-        request.extensions_mut().insert(Attempt::from_parts(&self.claim, 1, None, None));
-        match keyless::run(self.inner, request, self.shared.store.unkeyed(), config, self.wire).await {
+        request.extensions_mut().insert(Attempt::from_parts(&claim, 1, None, None));
+        match Box::pin(keyless::run(inner, request, shared.store.unkeyed(), config, wire)).await {
             Ok(response) => End::Reply(Reply::Fresh(response)),
             Err(error) => End::Error(error),
         }
@@ -152,8 +180,7 @@ impl<S: Store, Svc> Story<S, Svc> {
 }
 
 async fn ask<S: Store>(shared: &Shared<S>, claim: &ClaimRequest) -> Result<Verdict<S::Claim>, Error> {
-    timeout(shared.config.claim_timeout, shared.store.claim(claim))
-        .await
+    within!(shared.config.claim_timeout, shared.store.claim(claim))
         .unwrap_or_else(|elapsed| Err(Error::with_source(ErrorKind::Unavailable, elapsed)))
 }
 
@@ -168,41 +195,6 @@ fn share<C>(ticket: Ticket, verdict: &Verdict<C>, claim: &ClaimRequest) {
         // Each asks for itself.
         Verdict::Claimed(_) | Verdict::Orphaned => {}
     }
-}
-
-/// Runs the handler under a claim and settles it, in every case.
-async fn run<S, Svc, B, R>(
-    shared: &Shared<S>,
-    inner: &mut Svc,
-    asked: &ClaimRequest,
-    wire: Wire,
-    (claim, place): (S::Claim, Option<Place>),
-    mut request: Request<RequestBody<B>>,
-) -> Run<R, Svc::Error>
-where
-    S: Store,
-    Svc: Service<Request<RequestBody<B>>, Response = Response<R>>,
-    R: Body,
-{
-    let unfinished = Unfinished;
-    claim.attach(request.extensions_mut());
-    request.extensions_mut().insert(Attempt::new(asked, &claim));
-    let method = request.method().clone();
-    let mut held = Held::new(claim, place.clone());
-    // The call itself may panic, before there is a future; so may the body, or the policy.
-    let handled = caught(async {
-        match inner.call(request).await {
-            Ok(response) => answer::read(&shared.config, wire, &method, &mut held, response).await,
-            Err(error) => Handled::ServiceError(error),
-        }
-    });
-    let handled = handled.await.unwrap_or_else(Handled::Panicked);
-    let run = match held.release().await {
-        Some(claim) => settle(shared, asked, (claim, place), handled).await,
-        None => Run::End(unsaved(handled)),
-    };
-    unfinished.finished();
-    run
 }
 
 async fn settle<S: Store, R: Body, E>(
