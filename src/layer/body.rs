@@ -171,19 +171,20 @@ impl<B: Body> fmt::Debug for ResponseBody<B> {
 /// A body that is all there.
 struct Whole {
     data: Bytes,
-    trailers: Option<HeaderMap>,
+    /// Apart, because few bodies have any and a map is large.
+    trailers: Option<Box<HeaderMap>>,
 }
 
 impl Whole {
     fn new(data: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self { data, trailers }
+        Self { data, trailers: trailers.map(Box::new) }
     }
 
     fn next(&mut self) -> Option<Frame<Bytes>> {
         if !self.data.is_empty() {
             return Some(Frame::data(std::mem::take(&mut self.data)));
         }
-        self.trailers.take().map(Frame::trailers)
+        self.trailers.take().map(|trailers| Frame::trailers(*trailers))
     }
 
     fn is_empty(&self) -> bool {

@@ -66,6 +66,11 @@ pub(super) async fn meet<S: Store, R: Body>(
 }
 
 /// However often the one who asks changes, a verdict is awaited as long as a claim may take; then, in doubt, 409.
+/// The right to ask for a key that nobody else in this process is at: nearly every request, and nothing to wait for.
+pub(super) fn alone<S>(shared: &Shared<S>, claim: &ClaimRequest) -> Option<Ticket> {
+    shared.room.inflight.ask_alone(claim.lookup().digest())
+}
+
 async fn find<S: Store, R: Body>(shared: &Shared<S>, claim: &ClaimRequest) -> Found<R> {
     let found = async {
         loop {

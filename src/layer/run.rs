@@ -22,7 +22,7 @@ use super::tasks::Detached;
 use super::{Shared, keyless, request};
 use crate::extract;
 use crate::fingerprint::RequestView;
-use crate::key::{FoundKey, KeyError};
+use crate::key::{FoundKey, Key, KeyError};
 use crate::lookup::{Endpoint, LookupKey};
 use crate::policy::Retention;
 use crate::problem::ProblemKind;
@@ -80,36 +80,44 @@ where
     let Some(scope) = scope.or_else(|| config.scope.of(&parts)) else {
         return Ok(Reply::refused(ProblemKind::ScopeUnavailable).dress(config, wire, echo));
     };
-    let path = extract::original_path(&parts);
+    let claim = question(config, &parts, &data, (scope, key));
+    let story = Story { shared: Arc::clone(&shared), inner, claim, wire, request: Some((parts, data, trailers)) };
+    let story = Box::new(story);
+    let until = meet::patience(&shared);
+    let ticket = match meet::alone(&shared, &story.claim) {
+        Some(ticket) => ticket,
+        None => match Box::pin(meet::meet(&shared, &story.claim, until)).await {
+            Met::Reply(reply) => return Ok(reply.dress(config, wire, echo)),
+            Met::Ticket(ticket) => ticket,
+        },
+    };
+    match pursue(&shared, story, ticket, until).await {
+        End::Reply(reply) => Ok(reply.dress(config, wire, echo)),
+        End::Error(error) => Err(error),
+        End::Panic(payload) => resume_unwind(payload),
+    }
+}
+
+/// What the store is asked.
+fn question(config: &Config, parts: &Parts, data: &[u8], (scope, key): (ScopeId, Key)) -> ClaimRequest {
+    let path = extract::original_path(parts);
     let endpoint = match config.endpoint {
         EndpointKey::Path => Endpoint::new(&parts.method, path),
-        EndpointKey::MatchedPath => Endpoint::new(&parts.method, extract::matched_path(&parts).unwrap_or(path)),
+        EndpointKey::MatchedPath => Endpoint::new(&parts.method, extract::matched_path(parts).unwrap_or(path)),
         EndpointKey::Ignored => Endpoint::none(),
     };
     let view = RequestView {
         method: &parts.method,
         path,
-        query: extract::original_query(&parts),
+        query: extract::original_query(parts),
         headers: &parts.headers,
-        body: &data,
+        body: data,
     };
     let fingerprint = config.fingerprinter.fingerprint(&view);
     let previous = config.previous_fingerprinters.iter().map(|previous| previous.fingerprint(&view)).collect();
     let retention = parts.extensions.get::<Retention>().map_or(config.retention, |retention| retention.0);
     let lookup = LookupKey::new(scope, key, endpoint);
-    let claim = ClaimRequest::new(lookup, fingerprint, retention).with_previous(previous);
-    let story = Story { shared: Arc::clone(&shared), inner, claim, wire, request: Some((parts, data, trailers)) };
-    let story = Box::new(story);
-    let until = meet::patience(&shared);
-    let reply = match meet::meet(&shared, &story.claim, until).await {
-        Met::Reply(reply) => reply,
-        Met::Ticket(ticket) => match pursue(&shared, story, ticket, until).await {
-            End::Reply(reply) => reply,
-            End::Error(error) => return Err(error),
-            End::Panic(payload) => resume_unwind(payload),
-        },
-    };
-    Ok(reply.dress(config, wire, echo))
+    ClaimRequest::new(lookup, fingerprint, retention).with_previous(previous)
 }
 
 /// Tells the story, again and again where the request runs in another process and this one may wait.

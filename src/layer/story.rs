@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
@@ -17,7 +17,7 @@ use super::grpc::Wire;
 use super::heartbeat::Held;
 use super::inflight::{Place, Ticket, Word};
 use super::reply::{self, Reply};
-use super::unwind::{Caught, caught_call};
+use super::unwind::Caught;
 use super::within::within;
 use super::{Shared, keyless};
 use crate::attempt::Attempt;
@@ -101,7 +101,7 @@ impl<S: Store, Svc> Story<S, Svc> {
                 Err(error) => {
                     // No verdict: the next one asks (H46), also while this one runs unprotected.
                     drop(ticket);
-                    return Told::End(self.without_store(&error).await);
+                    return Told::End(Box::pin(self.without_store(error)).await);
                 }
             };
             ticket.running(*self.claim.fingerprint());
@@ -124,37 +124,30 @@ impl<S: Store, Svc> Story<S, Svc> {
         R: Body,
     {
         let unfinished = Unfinished;
+        let (request, method) = self.prepare(&claim, is_last);
         let (shared, asked, wire) = (&self.shared, &self.claim, self.wire);
-        let saved = if is_last { self.request.take() } else { self.request.clone() };
-        let Some(saved) = saved else { unreachable!("the last run takes the request, and there is none after it") };
-        let mut request = rebuild(saved);
-        claim.attach(request.extensions_mut());
-        request.extensions_mut().insert(Attempt::new(asked, &claim));
-        let method = request.method().clone();
-        let mut held = Held::new(claim, place.clone());
-        // The call itself may panic, before there is a future; so may the body, or the policy.
-        let handled = match caught_call(|| self.inner.call(request)) {
-            Ok(future) => Caught::new(future).await,
-            Err(payload) => Err(payload),
-        };
-        let handled = match handled {
-            Ok(Ok(response)) => {
-                let read = answer::read(&shared.config, wire, &method, &mut held, response);
-                Caught::new(read).await.unwrap_or_else(Handled::Panicked)
-            }
-            Ok(Err(error)) => Handled::ServiceError(error),
-            Err(payload) => Handled::Panicked(payload),
-        };
-        let run = match held.release().await {
-            Some(claim) => Box::pin(settle(shared, asked, (claim, place), handled)).await,
-            None => Run::End(unsaved(handled)),
-        };
+        let held = Held::new(claim, place.clone());
+        // The call itself may panic, before there is a future.
+        let answered = Caught::calling(|| self.inner.call(request)).await;
+        let run = Box::pin(conclude(shared, asked, (wire, &method), (held, place), answered)).await;
         unfinished.finished();
         run
     }
 
+    /// The request with what the handler may use, and its method. Apart from [`Story::run`], whose future would keep
+    /// room for whatever was borrowed in it.
+    fn prepare<B>(&mut self, claim: &S::Claim, is_last: bool) -> (Request<RequestBody<B>>, Method) {
+        let saved = if is_last { self.request.take() } else { self.request.clone() };
+        let Some(saved) = saved else { unreachable!("the last run takes the request, and there is none after it") };
+        let mut request = rebuild(saved);
+        claim.attach(request.extensions_mut());
+        request.extensions_mut().insert(Attempt::new(&self.claim, claim));
+        let method = request.method().clone();
+        (request, method)
+    }
+
     /// A failed claim never reaches the handler (H23), unless the service has asked for it by name.
-    async fn without_store<B, R>(self: Box<Self>, error: &Error) -> End<R, Svc::Error>
+    async fn without_store<B, R>(self: Box<Self>, error: Error) -> End<R, Svc::Error>
     where
         Svc: Service<Request<RequestBody<B>>, Response = Response<R>>,
         B: Body,
@@ -165,14 +158,14 @@ impl<S: Store, Svc> Story<S, Svc> {
         let may_run =
             config.unprotected_without_store && matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Full);
         let Some(saved) = request.filter(|_| may_run) else {
-            return End::Reply(reply::failed(error));
+            return End::Reply(reply::failed(&error));
         };
         emit(Event::RanUnprotected);
         let mut request = rebuild(saved);
         // Handlers that insist on an attempt and a transaction get them: a plain one, if the database can be reached
         // after all.
         request.extensions_mut().insert(Attempt::from_parts(&claim, 1, None, None));
-        match Box::pin(keyless::run(inner, request, shared.store.unkeyed(), config, wire)).await {
+        match keyless::run(inner, request, shared.store.unkeyed(), config, wire).await {
             Ok(response) => End::Reply(Reply::Fresh(response)),
             Err(error) => End::Error(error),
         }
@@ -194,6 +187,28 @@ fn share<C>(ticket: Ticket, verdict: &Verdict<C>, claim: &ClaimRequest) {
         }
         // Each asks for itself.
         Verdict::Claimed(_) | Verdict::Orphaned => {}
+    }
+}
+
+/// What follows the handler: its answer is read and the claim settled.
+async fn conclude<S: Store, R: Body, E>(
+    shared: &Shared<S>,
+    asked: &ClaimRequest,
+    (wire, method): (Wire, &Method),
+    (mut held, place): (Held<S::Claim>, Option<Place>),
+    answered: Result<Result<Response<R>, E>, Box<dyn Any + Send>>,
+) -> Run<R, E> {
+    let handled = match answered {
+        // The body may panic, or the policy.
+        Ok(Ok(response)) => Caught::calling(|| answer::read(&shared.config, wire, method, &mut held, response))
+            .await
+            .unwrap_or_else(Handled::Panicked),
+        Ok(Err(error)) => Handled::ServiceError(error),
+        Err(payload) => Handled::Panicked(payload),
+    };
+    match held.release().await {
+        Some(claim) => settle(shared, asked, (claim, place), handled).await,
+        None => Run::End(unsaved(handled)),
     }
 }
 

@@ -10,23 +10,22 @@ use pin_project_lite::pin_project;
 
 type Payload = Box<dyn Any + Send>;
 
-/// Calls `work`; its panic becomes an `Err`. What it touched is not used afterwards, save the claim, which is settled as
-/// abandoned.
-pub(super) fn caught_call<T>(work: impl FnOnce() -> T) -> Result<T, Payload> {
-    catch_unwind(AssertUnwindSafe(work))
-}
-
 pin_project! {
-    /// Runs a future as [`caught_call`] calls a function.
-    pub(super) struct Caught<F> {
-        #[pin]
-        future: F,
+    /// Makes a future and runs it; a panic of either becomes an `Err`. What they touched is not used afterwards, save the
+    /// claim, which is settled as abandoned.
+    #[project = CaughtProjection]
+    pub(super) enum Caught<F> {
+        Running { #[pin] future: F },
+        Panicked { payload: Option<Payload> },
     }
 }
 
 impl<F> Caught<F> {
-    pub(super) fn new(future: F) -> Self {
-        Self { future }
+    pub(super) fn calling(make: impl FnOnce() -> F) -> Self {
+        match catch_unwind(AssertUnwindSafe(make)) {
+            Ok(future) => Self::Running { future },
+            Err(payload) => Self::Panicked { payload: Some(payload) },
+        }
     }
 }
 
@@ -34,8 +33,13 @@ impl<F: Future> Future for Caught<F> {
     type Output = Result<F::Output, Payload>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let future = self.project().future;
-        match caught_call(|| future.poll(cx)) {
+        let future = match self.project() {
+            CaughtProjection::Running { future } => future,
+            CaughtProjection::Panicked { payload } => {
+                return payload.take().map_or(Poll::Pending, |payload| Poll::Ready(Err(payload)));
+            }
+        };
+        match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
             Err(payload) => Poll::Ready(Err(payload)),

@@ -40,10 +40,17 @@ struct Row {
     phase: Phase,
 }
 
-#[allow(clippy::large_enum_variant, reason = "most rows are completed")]
 enum Phase {
-    Running { owner: Token, lease_ends: Duration, attempt: u64 },
-    Completed { answer: Answer, expires: Duration },
+    Running {
+        owner: Token,
+        lease_ends: Duration,
+        attempt: u64,
+    },
+    /// The answer lies apart: rows move when the table grows.
+    Completed {
+        answer: Box<Answer>,
+        expires: Duration,
+    },
 }
 
 /// Who holds a claim, and as which attempt.
@@ -87,7 +94,7 @@ impl Table {
                 match (judge(state, stored::compare(request, &row.fingerprint)), answer) {
                     (Judgement::Mismatch, _) => return Ok(Verdict::Mismatch),
                     (Judgement::Replay, Some(answer)) => {
-                        let record = Record { fingerprint: row.fingerprint, answer: answer.clone() };
+                        let record = Record { fingerprint: row.fingerprint, answer: (**answer).clone() };
                         return Ok(Verdict::Replay(record));
                     }
                     // A lease that has ended is taken over by the same request only: a mismatch was told above.
@@ -132,7 +139,10 @@ impl Table {
         match settlement {
             Settlement::Commit(Kept { answer, retention }) | Settlement::Refuse(Kept { answer, retention }) => {
                 let expires = row.accepted.saturating_add(retention).max(now + LEAST_KEPT);
-                rows.put(owner.digest, Row { due: expires, phase: Phase::Completed { answer, expires }, ..row });
+                rows.put(
+                    owner.digest,
+                    Row { due: expires, phase: Phase::Completed { answer: Box::new(answer), expires }, ..row },
+                );
             }
             Settlement::Abandon => {}
         }
