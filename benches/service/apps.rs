@@ -87,17 +87,17 @@ async fn bare(State(pool): State<PgPool>, axum::Json(payment): axum::Json<Paymen
         transaction.commit().await?;
         Ok(answer)
     };
-    work.await.unwrap_or_else(failed)
+    work.await.unwrap_or_else(|error| failed(&error))
 }
 
 async fn guarded(mut tx: Tx<Postgres>, axum::Json(payment): axum::Json<Payment>) -> Response {
-    pay(&mut tx, &payment).await.unwrap_or_else(failed)
+    pay(&mut tx, &payment).await.unwrap_or_else(|error| failed(&error))
 }
 
 async fn read(State(pool): State<PgPool>, Path(id): Path<i64>) -> Response {
     match sqlx::query_scalar::<_, Vec<u8>>("SELECT answer FROM answers WHERE id = $1").bind(id).fetch_one(&pool).await {
         Ok(answer) => ([("content-type", "application/json")], answer).into_response(),
-        Err(error) => failed(error),
+        Err(error) => failed(&error),
     }
 }
 
@@ -112,6 +112,6 @@ async fn nothing(body: axum::body::Bytes) -> StatusCode {
     StatusCode::CONFLICT
 }
 
-fn failed(error: sqlx::Error) -> Response {
+fn failed(error: &sqlx::Error) -> Response {
     (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response()
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response};
+use http::{Method, Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
 use super::answer::{self, Handled};
-use super::body::RequestBody;
+use super::body::{RequestBody, Trailers};
 use super::grpc::Wire;
 use super::heartbeat::Held;
 use super::inflight::{Place, Ticket, Word};
@@ -36,7 +36,7 @@ pub(super) struct Story<S, Svc> {
 }
 
 /// A request whose body has been read.
-pub(super) type Saved = (Box<Parts>, Bytes, Option<HeaderMap>);
+pub(super) type Saved = (Box<Parts>, Bytes, Trailers);
 
 /// A request as the handler gets it.
 pub(super) fn rebuild<B>((parts, data, trailers): Saved) -> Request<RequestBody<B>> {
