@@ -20,7 +20,12 @@ impl Endpoint {
     /// Method and path, as in `POST /payments`; longer than 128 bytes, its digest.
     #[must_use]
     pub fn new(method: &Method, path: &str) -> Self {
-        Self(bounded(&format!("{method} {path}")))
+        let method = method.as_str();
+        let mut text = String::with_capacity(method.len() + 1 + path.len());
+        text.push_str(method);
+        text.push(' ');
+        text.push_str(path);
+        Self(bounded(&text))
     }
 
     /// Any other text that tells operations apart, such as a gRPC method or a job's name.

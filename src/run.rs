@@ -18,7 +18,7 @@ use crate::events::{Event, emit, emit_error};
 use crate::fingerprint::{Fingerprint, Profile};
 use crate::key::Key;
 use crate::layer::heartbeat::Held;
-use crate::layer::unwind::caught;
+use crate::layer::unwind::Caught;
 use crate::lookup::{Endpoint, LookupKey};
 use crate::record::{Answer, AnswerBody};
 use crate::scope::ScopeId;
@@ -218,7 +218,7 @@ where
     let is_lease = claim.lease().is_some() || claim.fence().is_some();
     let mut held = Held::alone(claim, &attempt);
     let running = Running { extensions, attempt: attempt.clone() };
-    let finish = match caught(async { work(running).await }).await {
+    let finish = match Caught::calling(|| work(running)).await {
         Ok(Ok(finish)) => finish,
         // The work's own failure is what the caller has to know.
         Ok(Err(error)) => {

@@ -40,8 +40,8 @@ impl Canonical {
     /// does not fit into an `i128`. What the pointers name is no exception.
     pub(super) fn scan(text: &[u8], left_out: &Pointers) -> Option<Canonical> {
         std::str::from_utf8(text).ok()?;
-        let canonical = Canonical { arena: Vec::with_capacity(text.len()), index: Index::default() };
-        Scanner { text, at: 0, canonical, open: Vec::new(), left_out }.run()
+        let canonical = Canonical { arena: Vec::with_capacity(text.len()), index: Index::for_text(text.len()) };
+        Scanner { text, at: 0, canonical, open: Vec::with_capacity(8), left_out }.run()
     }
 
     /// Gives out the canonical bytes in order, in pieces.

@@ -55,6 +55,16 @@ pub(super) struct Index {
 }
 
 impl Index {
+    /// With room for what most texts of so many bytes need, as far as they are small.
+    pub(super) fn for_text(length: usize) -> Self {
+        let members = (length / 16).min(64);
+        Self {
+            objects: Vec::with_capacity(members / 4),
+            members: Vec::with_capacity(members),
+            open: Vec::with_capacity(members / 2),
+        }
+    }
+
     /// The arena ends with the opening tag of an object.
     pub(super) fn open_object(&mut self, arena: &[u8]) -> OpenObject {
         let open = OpenObject { entry: self.objects.len(), first_member: self.open.len(), sorted: true };

@@ -11,7 +11,6 @@ use http::header::CONTENT_TYPE;
 use http::response::Parts;
 use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::Body;
-use tokio::time::timeout;
 
 use super::body::ResponseBody;
 use super::collect::{Collected, Collector};
@@ -21,6 +20,7 @@ use super::heartbeat::Held;
 use super::inflight::Place;
 use super::reply::{self, Reply};
 use super::story::{End, Run};
+use super::within::within;
 use super::{Shared, late};
 use crate::attempt::Attempt;
 use crate::error::{Error, ErrorKind};
@@ -106,7 +106,7 @@ async fn read_whole<R: Body>(body: R, limit: usize, buffer_for: Duration) -> Rea
         return ReadBody::Whole(Bytes::new(), None);
     }
     let mut collector = Collector::new(body);
-    match timeout(buffer_for, collector.collect(limit)).await {
+    match within!(buffer_for, collector.collect(limit)) {
         Ok(Collected::Whole(data, trailers)) => ReadBody::Whole(data, trailers),
         Ok(Collected::Broken(error)) => ReadBody::Broken(collector.read, error),
         Ok(Collected::TooLarge) | Err(_) => ReadBody::Rest(collector.read, collector.body),

@@ -31,7 +31,7 @@ impl<B> RequestBody<B> {
         Self { inner: RequestInner::Untouched { body } }
     }
 
-    pub(super) fn read(data: Bytes, trailers: Option<HeaderMap>) -> Self {
+    pub(super) fn read(data: Bytes, trailers: Trailers) -> Self {
         Self { inner: RequestInner::Read { whole: Whole::new(data, trailers) } }
     }
 }
@@ -88,7 +88,7 @@ pin_project! {
 
 impl<B: Body> ResponseBody<B> {
     pub(super) fn whole(data: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self { inner: ResponseInner::Whole { whole: Whole::new(data, trailers) } }
+        Self { inner: ResponseInner::Whole { whole: Whole::new(data, trailers.map(Box::new)) } }
     }
 
     /// What has been read already, then the rest as it comes.
@@ -168,14 +168,17 @@ impl<B: Body> fmt::Debug for ResponseBody<B> {
     }
 }
 
+/// Apart from their body, because few bodies have any and a map is large.
+pub(super) type Trailers = Option<Box<HeaderMap>>;
+
 /// A body that is all there.
 struct Whole {
     data: Bytes,
-    trailers: Option<HeaderMap>,
+    trailers: Trailers,
 }
 
 impl Whole {
-    fn new(data: Bytes, trailers: Option<HeaderMap>) -> Self {
+    fn new(data: Bytes, trailers: Trailers) -> Self {
         Self { data, trailers }
     }
 
@@ -183,7 +186,7 @@ impl Whole {
         if !self.data.is_empty() {
             return Some(Frame::data(std::mem::take(&mut self.data)));
         }
-        self.trailers.take().map(Frame::trailers)
+        self.trailers.take().map(|trailers| Frame::trailers(*trailers))
     }
 
     fn is_empty(&self) -> bool {

@@ -41,6 +41,10 @@ impl<B: Body> Collector<B> {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => {
                         self.length += data.len();
+                        // Most bodies are one frame and say so.
+                        if self.read.is_empty() && self.length <= limit && self.body.is_end_stream() {
+                            return Collected::Whole(data, None);
+                        }
                         if !data.is_empty() {
                             self.read.push_back(data);
                         }

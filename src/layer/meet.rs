@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body::Body;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::Shared;
 use super::inflight::{Meeting, Queued, Seat, Ticket, Turn, Word};
 use super::reply::{self, Reply};
+use super::within::within;
 use crate::events::{Event, emit};
 use crate::fingerprint::{Fingerprint, Match};
 use crate::policy::{Judgement, State, judge};
@@ -69,6 +70,11 @@ pub(super) async fn meet<S: Store, R: Body>(
 }
 
 /// However often the one who asks changes, a verdict is awaited as long as a claim may take; then, in doubt, 409.
+/// The right to ask for a key that nobody else in this process is at: nearly every request, and nothing to wait for.
+pub(super) fn alone<S>(shared: &Shared<S>, claim: &ClaimRequest) -> Option<Ticket> {
+    shared.room.inflight.ask_alone(claim.lookup().digest())
+}
+
 async fn find<S: Store, R: Body>(shared: &Shared<S>, claim: &ClaimRequest) -> Found<R> {
     let found = async {
         loop {
@@ -87,7 +93,7 @@ async fn find<S: Store, R: Body>(shared: &Shared<S>, claim: &ClaimRequest) -> Fo
             }
         }
     };
-    timeout(shared.config.claim_timeout, found).await.unwrap_or(Found::Busy(None))
+    within!(shared.config.claim_timeout, found).unwrap_or(Found::Busy(None))
 }
 
 /// What somebody else's verdict means for this request.

@@ -21,6 +21,7 @@ mod service;
 mod story;
 mod tasks;
 pub(crate) mod unwind;
+mod within;
 
 use std::fmt;
 use std::sync::Arc;

@@ -3,15 +3,15 @@
 use std::error::Error as StdError;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body::Body;
 use http_body_util::LengthLimitError;
 
+use super::body::Trailers;
 use super::collect::{Collected, Collector};
 use crate::problem::ProblemKind;
 
 /// The whole body and its trailers, or the problem with it. A length known to be too large is refused unread.
-pub(super) async fn read<B>(body: B, limit: usize) -> Result<(Bytes, Option<HeaderMap>), ProblemKind>
+pub(super) async fn read<B>(body: B, limit: usize) -> Result<(Bytes, Trailers), ProblemKind>
 where
     B: Body,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
@@ -23,7 +23,7 @@ where
         return Ok((Bytes::new(), None));
     }
     match Collector::new(body).collect(limit).await {
-        Collected::Whole(data, trailers) => Ok((data, trailers)),
+        Collected::Whole(data, trailers) => Ok((data, trailers.map(Box::new))),
         Collected::TooLarge => Err(ProblemKind::BodyTooLarge),
         Collected::Broken(error) => Err(problem_of(error.into().as_ref())),
     }

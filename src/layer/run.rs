@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{HeaderMap, Request, Response};
+use http::{Request, Response};
 use http_body::Body;
 use tokio::time::{Instant, sleep_until};
 use tower_service::Service;
@@ -17,12 +17,12 @@ use super::grpc::Wire;
 use super::inflight::Ticket;
 use super::meet::{self, Met};
 use super::reply::{self, Reply};
-use super::story::{Busy, End, Story, Told};
+use super::story::{Busy, End, Story, Told, rebuild};
 use super::tasks::Detached;
 use super::{Shared, keyless, request};
 use crate::extract;
 use crate::fingerprint::RequestView;
-use crate::key::{FoundKey, KeyError};
+use crate::key::{FoundKey, Key, KeyError};
 use crate::lookup::{Endpoint, LookupKey};
 use crate::policy::Retention;
 use crate::problem::ProblemKind;
@@ -42,7 +42,7 @@ fn ruled(config: &Config, found: Option<FoundKey>) -> Result<Option<FoundKey>, K
 pub(super) async fn run<S, Svc, B, R>(
     shared: Arc<Shared<S>>,
     inner: Svc,
-    request: Request<B>,
+    (parts, body): (Box<Parts>, B),
     wire: Wire,
     found: Option<FoundKey>,
     scope: Option<ScopeId>,
@@ -59,7 +59,6 @@ where
     R::Error: Send,
 {
     let config = &shared.config;
-    let (parts, body) = request.into_parts();
     let (data, trailers) = match request::read(body, config.body_limit).await {
         Ok(read) => read,
         Err(kind) => return Ok(Reply::refused(kind).dress(config, wire, found.and_then(|found| found.field))),
@@ -75,49 +74,62 @@ where
         if config.key_required {
             return Ok(Reply::refused(ProblemKind::MissingKey).into_response(config, wire));
         }
-        let request = Request::from_parts(parts, RequestBody::read(data, trailers));
-        return keyless::run(inner, request, shared.store.unkeyed(), config, wire).await;
+        let request = rebuild((parts, data, trailers));
+        return Box::pin(keyless::run(inner, request, shared.store.unkeyed(), config, wire)).await;
     };
     let Some(scope) = scope.or_else(|| config.scope.of(&parts)) else {
         return Ok(Reply::refused(ProblemKind::ScopeUnavailable).dress(config, wire, echo));
     };
-    let path = extract::original_path(&parts);
+    let claim = question(config, &parts, &data, (scope, key));
+    let until = meet::patience(&shared);
+    let request = Some((parts, data, trailers));
+    let mut story = Box::new(Story { shared: Arc::clone(&shared), inner, claim, wire, seat: None, until, request });
+    let ticket = match meet::alone(&shared, &story.claim) {
+        Some(ticket) => ticket,
+        None => {
+            let met = Box::pin(meet::meet(&shared, &story.claim, until)).await;
+            match met {
+                Met::Reply(reply) => return Ok(reply.dress(config, wire, echo)),
+                Met::Ticket(ticket, seat) => {
+                    story.seat = seat;
+                    ticket
+                }
+            }
+        }
+    };
+    match pursue(&shared, story, ticket, until).await {
+        End::Reply(reply) => Ok(reply.dress(config, wire, echo)),
+        End::Error(error) => Err(error),
+        End::Panic(payload) => resume_unwind(payload),
+    }
+}
+
+/// What the store is asked.
+fn question(config: &Config, parts: &Parts, data: &[u8], (scope, key): (ScopeId, Key)) -> ClaimRequest {
+    let path = extract::original_path(parts);
     let endpoint = match config.endpoint {
         EndpointKey::Path => Endpoint::new(&parts.method, path),
-        EndpointKey::MatchedPath => Endpoint::new(&parts.method, extract::matched_path(&parts).unwrap_or(path)),
+        EndpointKey::MatchedPath => Endpoint::new(&parts.method, extract::matched_path(parts).unwrap_or(path)),
         EndpointKey::Ignored => Endpoint::none(),
     };
     let view = RequestView {
         method: &parts.method,
         path,
-        query: extract::original_query(&parts),
+        query: extract::original_query(parts),
         headers: &parts.headers,
-        body: &data,
+        body: data,
     };
     let fingerprint = config.fingerprinter.fingerprint(&view);
     let previous = config.previous_fingerprinters.iter().map(|previous| previous.fingerprint(&view)).collect();
     let retention = parts.extensions.get::<Retention>().map_or(config.retention, |retention| retention.0);
     let lookup = LookupKey::new(scope, key, endpoint);
-    let claim = ClaimRequest::new(lookup, fingerprint, retention).with_previous(previous);
-    let until = meet::patience(&shared);
-    let reply = match meet::meet(&shared, &claim, until).await {
-        Met::Reply(reply) => reply,
-        Met::Ticket(ticket, seat) => {
-            let story = Story { shared: Arc::clone(&shared), inner, claim, wire, parts, data, trailers, seat, until };
-            match pursue(&shared, story, ticket, until).await {
-                End::Reply(reply) => reply,
-                End::Error(error) => return Err(error),
-                End::Panic(payload) => resume_unwind(payload),
-            }
-        }
-    };
-    Ok(reply.dress(config, wire, echo))
+    ClaimRequest::new(lookup, fingerprint, retention).with_previous(previous)
 }
 
 /// Tells the story, again and again where the request runs in another process and this one may wait.
 async fn pursue<S, Svc, B, R>(
     shared: &Shared<S>,
-    mut story: Story<S, Svc>,
+    mut story: Box<Story<S, Svc>>,
     mut ticket: Ticket,
     until: Option<Instant>,
 ) -> End<R, Svc::Error>
@@ -161,7 +173,11 @@ fn pause(turn: u32, claim: &ClaimRequest) -> Duration {
 }
 
 /// Tells the story on a task of its own, or in place where a dropped request shall drop its handler.
-async fn tell<S, Svc, B, R>(shared: &Shared<S>, story: Story<S, Svc>, ticket: Ticket) -> Told<S, Svc, R, Svc::Error>
+async fn tell<S, Svc, B, R>(
+    shared: &Shared<S>,
+    story: Box<Story<S, Svc>>,
+    ticket: Ticket,
+) -> Told<S, Svc, R, Svc::Error>
 where
     S: Store,
     Svc: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
@@ -173,7 +189,7 @@ where
     R::Error: Send,
 {
     if !shared.config.detached {
-        return story.tell(ticket).await;
+        return Box::pin(story.tell(ticket)).await;
     }
     match shared.room.tasks.run(story.tell(ticket)).await {
         Ok(told) => told,
@@ -181,9 +197,4 @@ where
         // The process is going down with the story half told.
         Err(Detached::Cancelled) => Told::End(End::Reply(Reply::refused(ProblemKind::NotRecorded))),
     }
-}
-
-/// A request as the handler gets it.
-pub(super) fn rebuild<B>(parts: Parts, data: bytes::Bytes, trailers: Option<HeaderMap>) -> Request<RequestBody<B>> {
-    Request::from_parts(parts, RequestBody::read(data, trailers))
 }

@@ -95,7 +95,6 @@ where
             return ResponseFuture::refused(reply.dress(config, wire, found.field));
         }
         let (shared, inner) = (Arc::clone(&self.shared), self.inner.clone());
-        let request = Request::from_parts(parts, body);
-        ResponseFuture::guarded(Box::pin(run::run(shared, inner, request, wire, found, scope)))
+        ResponseFuture::guarded(Box::pin(run::run(shared, inner, (Box::new(parts), body), wire, found, scope)))
     }
 }

@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, Request, Response};
+use http::{Method, Request, Response};
 use http_body::Body;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
 use super::answer::{self, Handled};
-use super::body::RequestBody;
+use super::body::{RequestBody, Trailers};
 use super::grpc::Wire;
 use super::heartbeat::Held;
 use super::inflight::{Place, Seat, Ticket, Word};
 use super::reply::{self, Reply};
-use super::run::rebuild;
-use super::unwind::caught;
+use super::unwind::Caught;
+use super::within::within;
 use super::{Shared, keyless};
 use crate::attempt::Attempt;
 use crate::error::{Error, ErrorKind};
@@ -32,13 +32,20 @@ pub(super) struct Story<S, Svc> {
     pub(super) inner: Svc,
     pub(super) claim: ClaimRequest,
     pub(super) wire: Wire,
-    pub(super) parts: Parts,
-    pub(super) data: Bytes,
-    pub(super) trailers: Option<HeaderMap>,
     /// Of one that has waited for another request, until it is its turn to run.
     pub(super) seat: Option<Seat>,
     /// When such a wait is over.
     pub(super) until: Option<Instant>,
+    /// The last run takes it.
+    pub(super) request: Option<Saved>,
+}
+
+/// A request whose body has been read.
+pub(super) type Saved = (Box<Parts>, Bytes, Trailers);
+
+/// A request as the handler gets it.
+pub(super) fn rebuild<B>((parts, data, trailers): Saved) -> Request<RequestBody<B>> {
+    Request::from_parts(*parts, RequestBody::read(data, trailers))
 }
 
 /// How a story ends.
@@ -61,7 +68,7 @@ pub(super) enum Told<S, Svc, R: Body, E> {
 
 /// A story that has to wait for another process.
 pub(super) struct Busy<S, Svc> {
-    pub(super) story: Story<S, Svc>,
+    pub(super) story: Box<Story<S, Svc>>,
     pub(super) ticket: Ticket,
     /// When the store wants to be asked again, if it says so.
     pub(super) retry_after: Option<Duration>,
@@ -82,7 +89,7 @@ pub(super) enum Run<R: Body, E> {
 }
 
 impl<S: Store, Svc> Story<S, Svc> {
-    pub(super) async fn tell<B, R>(mut self, ticket: Ticket) -> Told<S, Svc, R, Svc::Error>
+    pub(super) async fn tell<B, R>(mut self: Box<Self>, ticket: Ticket) -> Told<S, Svc, R, Svc::Error>
     where
         Svc: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone,
         B: Body,
@@ -117,24 +124,15 @@ impl<S: Store, Svc> Story<S, Svc> {
                 Err(error) => {
                     // No verdict: the next one asks (H46), also while this one runs unprotected.
                     drop(ticket);
-                    return Told::End(self.without_store(&error).await);
+                    return Told::End(Box::pin(self.without_store(error)).await);
                 }
             };
             self.seat = None;
             ticket.running(*self.claim.fingerprint());
             let attempt = Attempt::new(&self.claim, &claim, asked_at.into_std());
-            let owned = Owned { claim, attempt, place: ticket.place() };
-            let request = if reruns > 0 {
-                rebuild(self.parts.clone(), self.data.clone(), self.trailers.clone())
-            } else {
-                // The last run takes the request with it.
-                return Told::End(match self.run_last(owned).await {
-                    Run::End(end) => end,
-                    Run::Conflicted(reply) => End::Reply(reply),
-                });
-            };
-            match run(&self.shared, &mut self.inner, &self.claim, self.wire, owned, request).await {
+            match self.run(Owned { claim, attempt, place: ticket.place() }, reruns == 0).await {
                 Run::End(end) => return Told::End(end),
+                Run::Conflicted(reply) if reruns == 0 => return Told::End(End::Reply(reply)),
                 Run::Conflicted(_) => {
                     reruns -= 1;
                     self.claim = self.claim.again();
@@ -143,35 +141,59 @@ impl<S: Store, Svc> Story<S, Svc> {
         }
     }
 
-    async fn run_last<B, R>(mut self, owned: Owned<S::Claim>) -> Run<R, Svc::Error>
+    /// Runs the handler under a claim and settles it, in every case. What comes late or seldom is boxed, so that a
+    /// request whose handler runs is no larger than it must be.
+    async fn run<B, R>(&mut self, owned: Owned<S::Claim>, is_last: bool) -> Run<R, Svc::Error>
     where
         Svc: Service<Request<RequestBody<B>>, Response = Response<R>>,
-        B: Body,
         R: Body,
     {
-        let request = rebuild(self.parts, self.data, self.trailers);
-        run(&self.shared, &mut self.inner, &self.claim, self.wire, owned, request).await
+        let unfinished = Unfinished;
+        let (request, method) = self.prepare(&owned, is_last);
+        let (shared, asked, wire) = (&self.shared, &self.claim, self.wire);
+        let Owned { claim, attempt, place } = owned;
+        let held = Owned { claim: Held::new(claim, &attempt, place.clone()), attempt, place };
+        // The call itself may panic, before there is a future.
+        let answered = Caught::calling(|| self.inner.call(request)).await;
+        let run = Box::pin(conclude(shared, asked, (wire, &method), held, answered)).await;
+        unfinished.finished();
+        run
+    }
+
+    /// The request with what the handler may use, and its method. Apart from [`Story::run`], whose future would keep
+    /// room for whatever was borrowed in it.
+    fn prepare<B>(&mut self, owned: &Owned<S::Claim>, is_last: bool) -> (Request<RequestBody<B>>, Method) {
+        let saved = if is_last { self.request.take() } else { self.request.clone() };
+        let Some(saved) = saved else { unreachable!("the last run takes the request, and there is none after it") };
+        let mut request = rebuild(saved);
+        owned.claim.attach(request.extensions_mut());
+        request.extensions_mut().insert(owned.attempt.clone());
+        let method = request.method().clone();
+        (request, method)
     }
 
     /// A failed claim never reaches the handler (H23), unless the service has asked for it by name.
-    async fn without_store<B, R>(self, error: &Error) -> End<R, Svc::Error>
+    async fn without_store<B, R>(self: Box<Self>, error: Error) -> End<R, Svc::Error>
     where
         Svc: Service<Request<RequestBody<B>>, Response = Response<R>>,
         B: Body,
         R: Body,
     {
-        let config = &self.shared.config;
+        let Self { shared, inner, claim, wire, seat, request, .. } = *self;
+        let config = &shared.config;
         // Whoever has waited knows of another request, which may still run.
-        let may_run = config.unprotected_without_store && self.seat.is_none();
-        if !may_run || !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Full) {
-            return End::Reply(reply::failed(error));
-        }
+        let may_run = config.unprotected_without_store
+            && seat.is_none()
+            && matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Full);
+        let Some(saved) = request.filter(|_| may_run) else {
+            return End::Reply(reply::failed(&error));
+        };
         emit(Event::RanUnprotected);
-        let mut request = rebuild(self.parts, self.data, self.trailers);
+        let mut request = rebuild(saved);
         // Handlers that insist on an attempt and a transaction get them: a plain one, if the database can be reached
         // after all.
-        request.extensions_mut().insert(Attempt::without_lease(&self.claim));
-        match keyless::run(self.inner, request, self.shared.store.unkeyed(), config, self.wire).await {
+        request.extensions_mut().insert(Attempt::without_lease(&claim));
+        match keyless::run(inner, request, shared.store.unkeyed(), config, wire).await {
             Ok(response) => End::Reply(Reply::Fresh(response)),
             Err(error) => End::Error(error),
         }
@@ -179,8 +201,7 @@ impl<S: Store, Svc> Story<S, Svc> {
 }
 
 async fn ask<S: Store>(shared: &Shared<S>, claim: &ClaimRequest) -> Result<Verdict<S::Claim>, Error> {
-    timeout(shared.config.claim_timeout, shared.store.claim(claim))
-        .await
+    within!(shared.config.claim_timeout, shared.store.claim(claim))
         .unwrap_or_else(|elapsed| Err(Error::with_source(ErrorKind::Unavailable, elapsed)))
 }
 
@@ -197,39 +218,27 @@ fn share<C>(ticket: Ticket, verdict: &Verdict<C>, claim: &ClaimRequest) {
     }
 }
 
-/// Runs the handler under a claim and settles it, in every case.
-async fn run<S, Svc, B, R>(
+/// What follows the handler: its answer is read and the claim settled.
+async fn conclude<S: Store, R: Body, E>(
     shared: &Shared<S>,
-    inner: &mut Svc,
     asked: &ClaimRequest,
-    wire: Wire,
-    Owned { claim, attempt, place }: Owned<S::Claim>,
-    mut request: Request<RequestBody<B>>,
-) -> Run<R, Svc::Error>
-where
-    S: Store,
-    Svc: Service<Request<RequestBody<B>>, Response = Response<R>>,
-    R: Body,
-{
-    let unfinished = Unfinished;
-    claim.attach(request.extensions_mut());
-    request.extensions_mut().insert(attempt.clone());
-    let method = request.method().clone();
-    let mut held = Held::new(claim, &attempt, place.clone());
-    // The call itself may panic, before there is a future; so may the body, or the policy.
-    let handled = caught(async {
-        match inner.call(request).await {
-            Ok(response) => answer::read(&shared.config, (wire, &attempt), &method, &mut held, response).await,
-            Err(error) => Handled::ServiceError(error),
+    (wire, method): (Wire, &Method),
+    Owned { claim: mut held, attempt, place }: Owned<Held<S::Claim>>,
+    answered: Result<Result<Response<R>, E>, Box<dyn Any + Send>>,
+) -> Run<R, E> {
+    let handled = match answered {
+        // The body may panic, or the policy.
+        Ok(Ok(response)) => {
+            let read = || answer::read(&shared.config, (wire, &attempt), method, &mut held, response);
+            Caught::calling(read).await.unwrap_or_else(Handled::Panicked)
         }
-    });
-    let handled = handled.await.unwrap_or_else(Handled::Panicked);
-    let run = match held.release().await {
+        Ok(Err(error)) => Handled::ServiceError(error),
+        Err(payload) => Handled::Panicked(payload),
+    };
+    match held.release().await {
         Some(claim) => settle(shared, asked, Owned { claim, attempt, place }, handled).await,
         None => Run::End(unsaved(handled)),
-    };
-    unfinished.finished();
-    run
+    }
 }
 
 async fn settle<S: Store, R: Body, E>(

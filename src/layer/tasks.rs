@@ -22,16 +22,21 @@ pub(super) enum Detached {
 impl Tasks {
     /// Runs `story` to its end, whether or not anybody waits for it. The caller's span goes with it; task-locals do
     /// not.
-    pub(super) async fn run<F>(&self, story: F) -> Result<F::Output, Detached>
+    ///
+    /// Not an `async fn`, whose future would hold the story beside the task.
+    pub(super) fn run<F>(&self, story: F) -> impl Future<Output = Result<F::Output, Detached>> + Send + use<F>
     where
         F: Future<Output: Send> + Send + 'static,
     {
         #[cfg(feature = "tracing")]
         let story = tracing::Instrument::in_current_span(story);
-        self.0.spawn(story).await.map_err(|error: JoinError| match error.try_into_panic() {
-            Ok(payload) => Detached::Panicked(payload),
-            Err(_) => Detached::Cancelled,
-        })
+        let task = self.0.spawn(story);
+        async {
+            task.await.map_err(|error: JoinError| match error.try_into_panic() {
+                Ok(payload) => Detached::Panicked(payload),
+                Err(_) => Detached::Cancelled,
+            })
+        }
     }
 
     /// Runs `work` that nobody waits for but a shutdown.

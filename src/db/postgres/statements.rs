@@ -16,7 +16,9 @@ use crate::store::Token;
 /// The texts of one store.
 #[derive(Debug)]
 pub(crate) struct Statements {
+    claim_free: SqlStr,
     claim: SqlStr,
+    peek: SqlStr,
     settle: SqlStr,
     store_finished: SqlStr,
     find_own: SqlStr,
@@ -38,7 +40,7 @@ pub(crate) enum Seen {
     Held {
         other: bool,
     },
-    /// Committed after the statement's snapshot: ask again.
+    /// Held, or committed after the statement's snapshot: ask again.
     Unseen,
 }
 
@@ -74,9 +76,12 @@ pub(crate) const ORPHANED: i16 = 2;
 
 impl Statements {
     pub(crate) fn new(schema: &SchemaName, strict: bool, persistent: bool) -> Self {
-        let claim = if strict { sql::CLAIM_STRICT } else { sql::CLAIM };
+        let (claim_free, claim) =
+            if strict { (sql::CLAIM_STRICT, sql::CLAIM_STRICT) } else { (sql::CLAIM_FREE, sql::CLAIM) };
         Self {
+            claim_free: expand(claim_free, Some(schema)),
             claim: expand(claim, Some(schema)),
+            peek: expand(sql::PEEK, Some(schema)),
             settle: expand(sql::SETTLE, Some(schema)),
             store_finished: expand(sql::STORE_FINISHED, Some(schema)),
             find_own: expand(sql::FIND_OWN, Some(schema)),
@@ -89,9 +94,27 @@ impl Statements {
         sqlx::query(text.clone()).persistent(self.persistent)
     }
 
+    /// The live row of a key, if there is one, outside any transaction.
+    pub(crate) async fn peek(
+        &self,
+        connection: &mut PgConnection,
+        lookup: &LookupKey,
+    ) -> Result<Option<Seen>, sqlx::Error> {
+        let row = self
+            .query(&self.peek)
+            .bind(lookup.scope().as_str())
+            .bind(lookup.key().as_str())
+            .bind(lookup.endpoint().as_str())
+            .fetch_optional(connection)
+            .await?;
+        row.as_ref().map(read_live).transpose().map(Option::flatten)
+    }
+
+    /// `again`: the key was held, or its record too new to be seen, when the transaction asked before.
     pub(crate) async fn claim(
         &self,
         connection: &mut PgConnection,
+        again: bool,
         lookup: &LookupKey,
         locks: Locks,
         claim: (&Fingerprint, Token, Duration),
@@ -99,7 +122,7 @@ impl Statements {
     ) -> Result<Seen, sqlx::Error> {
         let (fingerprint, token, retention) = claim;
         let row = self
-            .query(&self.claim)
+            .query(if again { &self.claim } else { &self.claim_free })
             .bind(lookup.scope().as_str())
             .bind(lookup.key().as_str())
             .bind(lookup.endpoint().as_str())
@@ -112,9 +135,9 @@ impl Statements {
             .bind(bounds.idle.map(|idle| idle.as_millis().clamp(1, i32::MAX as u128).to_string()))
             .bind(whole_seconds(bounds.keepalive_idle))
             .bind(whole_seconds(bounds.keepalive_interval))
-            .fetch_one(connection)
+            .fetch_optional(connection)
             .await?;
-        read_claim(&row)
+        row.as_ref().map_or(Ok(Seen::Unseen), read_claim)
     }
 
     /// Whether exactly the claim's own row was settled, in its own transaction.
@@ -192,10 +215,15 @@ impl Statements {
     }
 }
 
+fn read_live(row: &PgRow) -> Result<Option<Seen>, sqlx::Error> {
+    let Some(state) = row.try_get::<Option<i16>, _>("state")? else { return Ok(None) };
+    let answer = row.try_get::<Option<Vec<u8>>, _>("answer")?.map(Bytes::from);
+    Ok(Some(Seen::Row { state, fingerprint: row.try_get("fingerprint")?, answer }))
+}
+
 fn read_claim(row: &PgRow) -> Result<Seen, sqlx::Error> {
-    if let Some(state) = row.try_get::<Option<i16>, _>("state")? {
-        let answer = row.try_get::<Option<Vec<u8>>, _>("answer")?.map(Bytes::from);
-        return Ok(Seen::Row { state, fingerprint: row.try_get("fingerprint")?, answer });
+    if let Some(seen) = read_live(row)? {
+        return Ok(seen);
     }
     if let Some(ctid) = row.try_get::<Option<String>, _>("ctid")? {
         let (xid, accepted) = (row.try_get("xid")?, row.try_get("accepted")?);

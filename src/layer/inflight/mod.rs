@@ -100,6 +100,16 @@ impl Inflight {
         }
     }
 
+    /// As [`Inflight::meet`] where nobody is at it; `None` where somebody is.
+    pub(super) fn ask_alone(self: &Arc<Self>, digest: &Digest) -> Option<Ticket> {
+        let rows = &mut *self.lock();
+        if rows.by_key.contains_key(digest) {
+            return None;
+        }
+        let full = rows.by_key.len() >= CAPACITY;
+        Some(if full { Ticket::without_place() } else { rows.ask(self, *digest, VecDeque::new()) })
+    }
+
     /// How many keys are asked for or running.
     pub(super) fn len(&self) -> usize {
         self.lock().by_key.len()

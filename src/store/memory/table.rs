@@ -47,21 +47,11 @@ struct Row {
     phase: Phase,
 }
 
-#[allow(clippy::large_enum_variant, reason = "most rows are completed")]
 enum Phase {
     /// `held`: an attempt that stops is not followed by another one (S21).
-    Running {
-        owner: Token,
-        lease_ends: Duration,
-        attempt: u64,
-        held: bool,
-    },
-    Completed {
-        by: Token,
-        attempt: u64,
-        answer: Answer,
-        expires: Duration,
-    },
+    Running { owner: Token, lease_ends: Duration, attempt: u64, held: bool },
+    /// The answer lies apart: rows move when the table grows.
+    Completed { by: Token, attempt: u64, answer: Box<Answer>, expires: Duration },
 }
 
 /// Who holds a claim, and as which attempt.
@@ -164,7 +154,7 @@ impl Table {
             Settlement::Commit(Kept { answer, retention }) | Settlement::Refuse(Kept { answer, retention }) => {
                 let expires = row.accepted.saturating_add(retention).max(now + LEAST_KEPT);
                 let (by, attempt) = (owner.token, owner.attempt);
-                let phase = Phase::Completed { by, attempt, answer, expires };
+                let phase = Phase::Completed { by, attempt, answer: Box::new(answer), expires };
                 rows.put(owner.digest, Row { due: expires, phase, ..row });
             }
             Settlement::Abandon => {}

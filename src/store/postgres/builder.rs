@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sqlx::{ConnectOptions, PgPool, Postgres, Row};
 
-use super::{PostgresStore, Shared};
+use super::{Completed, PostgresStore, Shared};
 use crate::db::begin::begin;
 use crate::db::fault::in_claim;
 use crate::db::postgres::sql;
@@ -133,6 +133,10 @@ impl PostgresStoreBuilder {
                     keepalive_interval: self.keepalive.1,
                 },
                 settle_timeout: self.settle_timeout,
+                // Without a statement cache a statement is two messages, which a pooler may send to two servers; and a
+                // row read under SERIALIZABLE costs a predicate lock.
+                peeks: persistent && seen.try_get("reads_committed").map_err(in_claim::<Postgres>)?,
+                completed: Completed::default(),
             }),
         })
     }

@@ -179,15 +179,21 @@ impl Claim for PostgresClaim {
             Closed::Ended(transaction) => return Err(self.ended(transaction).await),
             Closed::Held | Closed::Unbegun => return Err(ErrorKind::HeldTransaction.into()),
         };
-        match settlement {
-            Settlement::Commit(kept) => self.commit(transaction, &kept).await,
+        let settled = match settlement {
+            Settlement::Commit(kept) => self.commit(transaction, &kept).await?,
             Settlement::Refuse(kept) => {
                 self.undo(transaction).await?;
-                self.refuse(&kept).await
+                self.refuse(&kept).await?
             }
             // Only leases are dispatched: a transaction holds nothing outside itself.
-            Settlement::Abandon | Settlement::Unknown => self.undo(transaction).await.map(|()| Settled::Recorded),
+            Settlement::Abandon | Settlement::Unknown => {
+                return self.undo(transaction).await.map(|()| Settled::Recorded);
+            }
+        };
+        if matches!(settled, Settled::Recorded) {
+            self.store.completed.insert(self.request.lookup().digest());
         }
+        Ok(settled)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod builder;
 mod claim;
+mod completed;
 mod operate;
 mod unkeyed;
 
@@ -24,6 +25,7 @@ use crate::policy::State;
 
 pub use builder::{Isolation, PostgresStoreBuilder};
 pub use claim::PostgresClaim;
+use completed::Completed;
 use unkeyed::PostgresUnkeyed;
 
 /// How often a claim that met a record committed after its snapshot asks again.
@@ -51,6 +53,9 @@ struct Shared {
     strict: bool,
     bounds: Bounds,
     settle_timeout: Duration,
+    /// Off where a statement outside a transaction has no place (S10, S12).
+    peeks: bool,
+    completed: Completed,
 }
 
 impl PostgresStore {
@@ -95,15 +100,35 @@ impl Shared {
         Locks::new(self.schema.as_str(), request.lookup().digest(), request.fingerprint())
     }
 
+    /// A key that was done a moment ago most likely still is: its row is read without a transaction. `None`: claim it.
+    async fn peek(&self, request: &ClaimRequest) -> Result<Option<Verdict<PostgresClaim>>, Error> {
+        let digest = request.lookup().digest();
+        if !self.peeks || !self.completed.contains(digest) {
+            return Ok(None);
+        }
+        let mut connection = self.pool.acquire().await.map_err(in_claim::<Postgres>)?;
+        let seen = self.statements.peek(&mut connection, request.lookup()).await.map_err(in_claim::<Postgres>)?;
+        match seen {
+            Some(Seen::Row { state, fingerprint, answer }) => {
+                stored::verdict(request, state_of(state)?, &fingerprint, answer).map(Some)
+            }
+            _ => {
+                self.completed.remove(digest);
+                Ok(None)
+            }
+        }
+    }
+
     /// One transaction's worth of asking. `None`: ask in a new one.
     async fn ask(self: &Arc<Self>, request: &ClaimRequest) -> Result<Option<Verdict<PostgresClaim>>, Error> {
         let mut transaction = begin(&self.pool, self.begin).await.map_err(in_claim::<Postgres>)?;
         let locks = self.locks(request);
         let asked = (request.fingerprint(), request.token(), request.retention());
         // Under READ COMMITTED each statement has a snapshot of its own; above, only a new transaction has.
-        let times = if self.strict { 1 } else { ASKED_AGAIN };
-        for _ in 0..times {
-            let seen = self.statements.claim(&mut transaction, request.lookup(), locks, asked, self.bounds).await;
+        let times = if self.strict { 0 } else { ASKED_AGAIN };
+        for again in 0..=times {
+            let statements = &self.statements;
+            let seen = statements.claim(&mut transaction, again > 0, request.lookup(), locks, asked, self.bounds).await;
             let verdict = match seen {
                 Err(error) if self.strict && fault::<Postgres>(&error) == Fault::Conflict => return Ok(None),
                 Err(error) => return Err(in_claim::<Postgres>(error)),
@@ -123,6 +148,9 @@ impl Shared {
                     stored::verdict(request, state_of(state)?, &fingerprint, answer)?
                 }
             };
+            if matches!(verdict, Verdict::Replay(_)) {
+                self.completed.insert(request.lookup().digest());
+            }
             // The transaction is dropped, not rolled back in this request's time: nothing was written in it.
             return Ok(Some(verdict));
         }
@@ -144,6 +172,9 @@ impl Store for PostgresStore {
     type Claim = PostgresClaim;
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Verdict<PostgresClaim>, Error> {
+        if let Some(verdict) = self.shared.peek(request).await? {
+            return Ok(verdict);
+        }
         let transactions = if self.shared.strict { ASKED_AGAIN } else { 1 };
         for _ in 0..transactions {
             if let Some(verdict) = self.shared.ask(request).await? {

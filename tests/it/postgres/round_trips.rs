@@ -14,6 +14,27 @@ async fn schema_of(pool: &PgPool) -> String {
     sqlx::query_scalar("SELECT current_schema()::text").fetch_one(pool).await.unwrap()
 }
 
+/// What travels from now on, by kind.
+fn count(proxy: &Proxy) -> Arc<Mutex<Vec<String>>> {
+    let trips = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&trips);
+    proxy.judge(move |message| {
+        match message.kind {
+            b'Q' => seen.lock().unwrap().push(String::from_utf8_lossy(message.payload).into_owned()),
+            b'P' => seen.lock().unwrap().push("prepare".to_owned()),
+            b'E' => seen.lock().unwrap().push("execute".to_owned()),
+            _ => {}
+        }
+        Then::Forward
+    });
+    trips
+}
+
+/// What the pool does when a connection comes back is not ours, and not in the request's time.
+async fn pool_is_done() {
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+}
+
 // S10
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_request_takes_four_round_trips() {
@@ -29,24 +50,54 @@ async fn a_first_request_takes_four_round_trips() {
         StatusCode::CREATED
     });
     assert_eq!(send(&app, Some("warm"), "{}").await.status, 201);
-    // What the pool does when a connection comes back is not ours, and not in the request's time.
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    let trips = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&trips);
-    proxy.judge(move |message| {
-        match message.kind {
-            b'Q' => seen.lock().unwrap().push(String::from_utf8_lossy(message.payload).into_owned()),
-            b'P' => seen.lock().unwrap().push("prepare".to_owned()),
-            b'E' => seen.lock().unwrap().push("execute".to_owned()),
-            _ => {}
-        }
-        Then::Forward
-    });
+    pool_is_done().await;
+    let trips = count(&proxy);
     assert_eq!(send(&app, Some("counted"), "{}").await.status, 201);
     let trips = trips.lock().unwrap().clone();
     let expected = ["BEGIN ISOLATION LEVEL READ COMMITTED\0", "execute", "execute", "COMMIT\0"];
     assert_eq!(trips[..4], expected, "{trips:?}");
     assert!(trips[4..].iter().all(|trip| trip.contains("ping")), "{trips:?}");
+}
+
+// S10, S12: a key that this process saw done needs no transaction, save where statements outside one run under a
+// stricter isolation level; one that it has not seen needs a transaction once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_takes_one_round_trip() {
+    let direct = pool_of(2).await;
+    store_on(&direct).await;
+    create_effects(&direct).await;
+    let proxy = Proxy::start(&options()).await;
+    let schema = schema_of(&direct).await;
+    const TRANSACTION: [&str; 3] = ["BEGIN ISOLATION LEVEL READ COMMITTED\0", "execute", "ROLLBACK\0"];
+    for (level, expected) in [("read committed", &["execute"][..]), ("serializable", &TRANSACTION)] {
+        let through = proxy.options(&options());
+        let through = through.options([("search_path", schema.as_str()), ("default_transaction_isolation", level)]);
+        let pool = pool_on(through, 1).await;
+        let app = |store| {
+            effects(store, |tx| async move {
+                drop(tx);
+                StatusCode::CREATED
+            })
+        };
+        let first = app(PostgresStore::new(pool.clone()).await.unwrap());
+        let other = app(PostgresStore::new(pool).await.unwrap());
+        let key = format!("replayed under {level}");
+        assert!(!send(&first, Some(&key), "{}").await.is_replay());
+        // Prepares the statements.
+        assert!(send(&first, Some(&key), "{}").await.is_replay());
+        for (app, expected) in [(&first, expected), (&other, &TRANSACTION), (&other, expected)] {
+            pool_is_done().await;
+            let trips = count(&proxy);
+            assert!(send(app, Some(&key), "{}").await.is_replay());
+            pool_is_done().await;
+            let trips = trips.lock().unwrap().clone();
+            assert_eq!(trips.iter().filter(|trip| !trip.contains("ping")).collect::<Vec<_>>(), expected, "{level}");
+        }
+        assert_eq!(send(&first, Some(&key), "[]").await.problem(), "key-reused");
+        // An expired row is no row.
+        sqlx::query("UPDATE idempotency_keys SET expires_at = clock_timestamp()").execute(&direct).await.unwrap();
+        assert_eq!(send(&first, Some(&key), "[]").await.status, 201);
+    }
 }
 
 // S10, case T13: where the pool keeps no statement cache, none stays behind on the server.

@@ -91,7 +91,8 @@ impl Row {
 
     fn settled(self, kept: Kept, now: Duration) -> Self {
         let expires = self.accepted.saturating_add(kept.retention).max(now + LEAST_KEPT);
-        let phase = Phase::Completed { by: self.token(), attempt: self.attempt(), answer: kept.answer, expires };
+        let phase =
+            Phase::Completed { by: self.token(), attempt: self.attempt(), answer: Box::new(kept.answer), expires };
         Self { due: expires, phase, ..self }
     }
 
