@@ -16,7 +16,7 @@ pub(crate) enum Event {
     Unsaved,
     LeaseLost,
     RenewalFailed,
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     TransactionEnded,
     /// A story ended without an outcome: its task was cancelled.
     Dropped,
@@ -37,7 +37,7 @@ impl Event {
             Self::Unsaved => "unsaved",
             Self::LeaseLost => "lease_lost",
             Self::RenewalFailed => "renewal_failed",
-            #[cfg(any(feature = "postgres", feature = "sqlite"))]
+            #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
             Self::TransactionEnded => "transaction_ended",
             Self::Dropped => "dropped",
             Self::Panicked => "panicked",
@@ -49,7 +49,7 @@ impl Event {
     #[cfg(feature = "tracing")]
     const fn severity(self) -> tracing::Level {
         match self {
-            #[cfg(any(feature = "postgres", feature = "sqlite"))]
+            #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
             Self::TransactionEnded => tracing::Level::ERROR,
             Self::Executed | Self::Abandoned | Self::Replayed | Self::Refused(_) => tracing::Level::DEBUG,
             _ => tracing::Level::WARN,

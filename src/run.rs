@@ -9,7 +9,7 @@ use http::{Extensions, HeaderMap, StatusCode};
 use sha2::{Digest, Sha256};
 
 use crate::attempt::Attempt;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 use crate::db::{Dialect, Tx, TxError};
 use crate::error::Error;
 use crate::events::{Event, emit, emit_error};
@@ -100,7 +100,7 @@ impl Running {
     ///
     /// # Errors
     /// See [`TxError`].
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     pub async fn tx<DB: Dialect>(&self) -> Result<Tx<DB>, TxError> {
         Tx::take(&self.extensions).await
     }

@@ -6,6 +6,7 @@ pub mod counters;
 pub mod fake;
 pub mod grpc;
 pub mod http;
+pub mod mysql;
 pub mod postgres;
 pub mod proxy;
 pub mod service;
