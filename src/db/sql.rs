@@ -79,6 +79,12 @@ impl Hex {
     }
 }
 
+/// Ends another session of MySQL, by its number.
+#[cfg(feature = "mysql")]
+pub(crate) fn mysql_kill(session: u64) -> SqlStr {
+    AssertSqlSafe(super::mysql::sql::KILL_OTHER.replace("{id}", &session.to_string())).into_sql_str()
+}
+
 /// A packet of statements of MySQL for one claim: its named lock, where it has one, and its mark.
 #[cfg(feature = "mysql")]
 pub(crate) fn mysql_packet(template: &'static str, lock: Option<&Hex>, mark: &Hex) -> SqlStr {

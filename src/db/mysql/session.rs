@@ -4,20 +4,31 @@
 //! a ROLLBACK. So no transaction is merely dropped: its session is put in order, and one that has not said so is ended.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use sqlx::mysql::MySqlTransactionManager;
 use sqlx::pool::PoolConnection;
-use sqlx::{MySql, MySqlConnection, Row, SqlStr, Transaction};
+use sqlx::{MySql, MySqlConnection, MySqlPool, Row, SqlStr, Transaction};
+use sqlx_core::transaction::TransactionManager;
+use tokio::time::timeout;
 
 use super::sql;
 use crate::db::begin::{begin_on, in_background};
-use crate::db::slot::unwind;
-use crate::db::sql::{Hex, mysql_packet};
+use crate::db::slot::{depth, unwind};
+use crate::db::sql::{Hex, mysql_kill, mysql_packet};
+
+/// How long a session may take to come back in order before it is ended.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a session carries for one claim.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
+    pool: MySqlPool,
     lock: Option<Hex>,
     mark: Hex,
+    /// The server's number of it, once it is known.
+    number: Arc<OnceLock<u64>>,
 }
 
 /// How a session was left.
@@ -31,8 +42,14 @@ pub(crate) enum Left {
 
 impl Session {
     /// `mark`: a random name.
-    pub(crate) fn new(lock: Option<Hex>, mark: &[u8; 16]) -> Self {
-        Self { lock, mark: Hex::new(mark) }
+    pub(crate) fn new(pool: MySqlPool, lock: Option<Hex>, mark: &[u8; 16]) -> Self {
+        Self { pool, lock, mark: Hex::new(mark), number: Arc::default() }
+    }
+
+    /// Remembers which session it is.
+    pub(crate) fn is_number(&self, number: u64) {
+        // It stays the same through all tries of a claim.
+        let _ = self.number.set(number);
     }
 
     /// A packet for this claim.
@@ -79,12 +96,37 @@ impl Session {
     /// Rolls back whatever is open, and gives the session back.
     pub(crate) async fn leave(&self, mut transaction: Transaction<'static, MySql>) -> Left {
         unwind(&mut transaction);
-        if matches!(self.run(&mut transaction, sql::LEAVE, "left").await, Ok(true)) {
+        if depth::<MySql>(&transaction) == 1 {
+            // Sent before anything is waited for: a connection whose answers are not its own is rolled back all the same.
+            MySqlTransactionManager::start_rollback(&mut transaction);
+        }
+        let left = timeout(PATIENCE, self.run(&mut transaction, sql::LEAVE, "left")).await;
+        if matches!(left, Ok(Ok(true))) {
             return Left::InOrder;
         }
+        if !self.end().await {
+            let _ = timeout(PATIENCE, sqlx::raw_sql(sql::KILL).execute(&mut *transaction)).await;
+        }
         // The pool finds it dead and lets it go.
-        let _ = sqlx::raw_sql(sql::KILL).execute(&mut *transaction).await;
         Left::Ended
+    }
+
+    /// Ends the session from another one of the pool, if its number is known and there is one.
+    pub(crate) async fn end(&self) -> bool {
+        let Some(number) = self.number.get() else { return false };
+        let ending = async {
+            let mut other = self.pool.acquire().await?;
+            sqlx::raw_sql(mysql_kill(*number)).execute(&mut *other).await
+        };
+        matches!(timeout(PATIENCE, ending).await, Ok(Ok(_)))
+    }
+
+    /// The same, without waiting for it.
+    pub(crate) fn end_in_background(&self) {
+        let session = self.clone();
+        in_background(async move {
+            session.end().await;
+        });
     }
 }
 

@@ -4,17 +4,19 @@
 //! claim's own random name: its echo shows that an answer belongs to this packet. `{get_lock}` and `{release_lock}` are
 //! empty where no named lock is used.
 
-/// A transaction that a handler is lent. The session is read-only behind it: whatever ends the transaction early, a
-/// deadlock of the handler's or its own ROLLBACK, nothing can be written and committed afterwards. So either the claim's
-/// row was committed by the handler, or nothing was kept at all.
+/// A transaction that a handler is lent. Behind it the session is read-only and commits nothing by itself: whatever ends
+/// the transaction early, a deadlock of the handler's or its own ROLLBACK, what is written afterwards is refused or rolled
+/// back. So either the claim's row was committed by the handler, or nothing was kept at all. Both are needed: after a
+/// deadlock the server begins one more transaction that may write.
 ///
-/// The isolation level is that of the next transaction alone. The session's mode comes after BEGIN, which may fail.
+/// The isolation level is that of the next transaction alone. The session's modes come after BEGIN, which may fail.
 macro_rules! begin {
     ($level:literal) => {
         concat!(
             "SET TRANSACTION ISOLATION LEVEL ",
             $level,
-            "; START TRANSACTION READ WRITE; SAVEPOINT idempotency_claim; SET SESSION TRANSACTION READ ONLY{get_lock}"
+            "; START TRANSACTION READ WRITE; SAVEPOINT idempotency_claim; SET SESSION TRANSACTION READ ONLY; \
+             SET autocommit = 0{get_lock}"
         )
     };
 }
@@ -28,17 +30,18 @@ pub(crate) const RELEASE_LOCK: &str = "; DO RELEASE_LOCK('idem:{lock}')";
 
 /// Ends whatever the session is in, as if it had never been lent.
 pub(crate) const LEAVE: &str =
-    "ROLLBACK; SET SESSION TRANSACTION READ WRITE{release_lock}; SELECT 'left {mark}' AS mark";
+    "ROLLBACK; SET autocommit = 1; SET SESSION TRANSACTION READ WRITE{release_lock}; SELECT 'left {mark}' AS mark";
 /// The same for a transaction that must still be the claim's own.
-pub(crate) const UNDO: &str = "RELEASE SAVEPOINT idempotency_claim; ROLLBACK; SET SESSION TRANSACTION READ WRITE{release_lock}; \
+pub(crate) const UNDO: &str = "RELEASE SAVEPOINT idempotency_claim; ROLLBACK; SET autocommit = 1; SET SESSION TRANSACTION READ WRITE{release_lock}; \
      SELECT 'undone {mark}' AS mark";
 /// Commits a transaction that must still be the claim's own.
-pub(crate) const COMMIT: &str = "RELEASE SAVEPOINT idempotency_claim; COMMIT; SET SESSION TRANSACTION READ WRITE{release_lock}; \
+pub(crate) const COMMIT: &str = "RELEASE SAVEPOINT idempotency_claim; COMMIT; SET autocommit = 1; SET SESSION TRANSACTION READ WRITE{release_lock}; \
      SELECT 'committed {mark}' AS mark";
 /// Undoes the claim and what came after it; the transaction and the named lock stay.
 pub(crate) const UNDO_WRITES: &str = "ROLLBACK TO SAVEPOINT idempotency_claim";
-/// Ends the server's side of a connection that can no longer be trusted.
+/// Ends a session that can no longer be trusted: this one, and one of which `{id}` is known.
 pub(crate) const KILL: &str = "KILL CONNECTION_ID()";
+pub(crate) const KILL_OTHER: &str = "KILL CONNECTION {id}";
 
 /// Before a claim is asked again in the same session.
 pub(crate) const ROLLBACK: &str = "ROLLBACK";
@@ -71,7 +74,7 @@ macro_rules! upsert {
     settled_at = IF(expires_at <= UTC_TIMESTAMP(6), VALUE(settled_at), settled_at),
     answer = IF(expires_at <= UTC_TIMESTAMP(6), VALUE(answer), answer),
     expires_at = IF(expires_at <= UTC_TIMESTAMP(6), VALUE(expires_at), expires_at)
-RETURNING token, fingerprint, state, answer"
+RETURNING token, fingerprint, state, answer, CONNECTION_ID() AS session"
         )
     };
 }
@@ -93,20 +96,20 @@ pub(crate) const FINISH_NO_WAIT: &str = upsert!(
 );
 
 /// MySQL: inserts if this session holds the named lock. One row: claimed. None: somebody else holds the lock. Error
-/// 1062: there is a row.
+/// 1062: there is a row. The session's number comes back as the last inserted id.
 /// Parameters: 1 scope, 2 key, 3 endpoint, 4 fingerprint, 5 token, 6 retention in microseconds, 7 name of the lock.
 pub(crate) const CLAIM_LOCKED: &str = r#"
 INSERT INTO {schema}idempotency_keys (scope, id_key, endpoint, state, fingerprint, token, accepted_at, expires_at)
 SELECT CAST(? AS BINARY), CAST(? AS BINARY), CAST(? AS BINARY), 0, CAST(? AS BINARY), CAST(? AS BINARY),
     UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
-FROM DUAL WHERE IS_USED_LOCK(?) = CONNECTION_ID()
+FROM DUAL WHERE IS_USED_LOCK(?) = LAST_INSERT_ID(CONNECTION_ID())
 "#;
 
 /// MySQL: takes an expired row over. No other session tries while this one holds the named lock.
 /// Parameters: 1 fingerprint, 2 token, 3 retention in microseconds, 4 scope, 5 key, 6 endpoint.
 pub(crate) const TAKE_OVER: &str = r#"
 UPDATE {schema}idempotency_keys SET
-    state = 0, fingerprint = ?, token = ?, accepted_at = UTC_TIMESTAMP(6), settled_at = NULL, answer = NULL,
+    state = LAST_INSERT_ID(CONNECTION_ID()) * 0, fingerprint = ?, token = ?, accepted_at = UTC_TIMESTAMP(6), settled_at = NULL, answer = NULL,
     expires_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
 WHERE scope = ? AND id_key = ? AND endpoint = ? AND expires_at <= UTC_TIMESTAMP(6)
 "#;
@@ -152,6 +155,7 @@ BEGIN NOT ATOMIC
         SIGNAL SQLSTATE '42000' SET MYSQL_ERRNO = 1305, MESSAGE_TEXT = 'the row of the claim is gone';
     END IF;
     COMMIT;
+    SET autocommit = 1;
     SET SESSION TRANSACTION READ WRITE;
     SELECT ? AS mark;
 END
@@ -195,7 +199,7 @@ WHERE expires_at <= UTC_TIMESTAMP(6) ORDER BY expires_at LIMIT ? FOR UPDATE SKIP
 "#;
 /// What a store must know of its server.
 pub(crate) const INSPECT: &str = "SHOW VARIABLES WHERE Variable_name IN
-    ('version', 'read_only', 'innodb_read_only', 'tx_read_only', 'transaction_read_only')";
+    ('version', 'read_only', 'innodb_read_only', 'tx_read_only', 'transaction_read_only', 'autocommit')";
 pub(crate) const DATABASE: &str = "SELECT DATABASE()";
 
 pub(crate) const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/mysql/0001_keys.sql")];

@@ -37,7 +37,8 @@ pub(crate) struct Statements {
 /// What a claim met.
 #[derive(Debug)]
 pub(crate) enum Seen {
-    Claimed,
+    /// By the session of this number.
+    Claimed(u64),
     /// A live row that is committed.
     Row(Found),
     /// Somebody else holds the key, or has held it a moment ago.
@@ -111,7 +112,9 @@ impl Statements {
             .bind(request.token().as_bytes().to_vec())
             .bind(microseconds(request.retention()));
         match asked.fetch_one(connection).await {
-            Ok(row) if row.try_get::<&[u8], _>("token")? == request.token().as_bytes() => Ok(Seen::Claimed),
+            Ok(row) if row.try_get::<&[u8], _>("token")? == request.token().as_bytes() => {
+                Ok(Seen::Claimed(row.try_get_unchecked("session")?))
+            }
             Ok(row) => Ok(Seen::Row(Found {
                 state: row.try_get("state")?,
                 fingerprint: row.try_get("fingerprint")?,
@@ -139,7 +142,7 @@ impl Statements {
                 .await;
             match inserted {
                 // One row, or none: a plain INSERT counts what it has inserted.
-                Ok(done) if done.rows_affected() == 1 => return Ok(Seen::Claimed),
+                Ok(done) if done.rows_affected() == 1 => return Ok(Seen::Claimed(done.last_insert_id())),
                 Ok(_) => return Ok(Seen::Held),
                 Err(error) if says_duplicate(&error) => {}
                 Err(error) => return Err(error),
@@ -151,8 +154,9 @@ impl Statements {
                         .bind(request.fingerprint().to_bytes().to_vec())
                         .bind(request.token().as_bytes().to_vec())
                         .bind(microseconds(request.retention()));
-                    if bound(taken, request.lookup()).execute(&mut *connection).await?.rows_affected() == 1 {
-                        return Ok(Seen::Claimed);
+                    let done = bound(taken, request.lookup()).execute(&mut *connection).await?;
+                    if done.rows_affected() == 1 {
+                        return Ok(Seen::Claimed(done.last_insert_id()));
                     }
                 }
                 None => {}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::{MySql, MySqlConnection};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use super::{MySqlClaim, Shared};
@@ -30,7 +30,9 @@ pub(super) async fn ask(store: &Arc<Shared>, request: &ClaimRequest) -> Answer {
     let session = store.session(&request);
     let asking = async move {
         let mut lent = session.begin(connection, store.begin).await?;
-        let answer = asked(&store, &request, &session, &mut lent).await;
+        // A connection that does not answer is given up in the end, also where nobody asks any more.
+        let asking = timeout(store.settle_timeout, asked(&store, &request, &session, &mut lent)).await;
+        let answer = asking.unwrap_or_else(|elapsed| Err(Error::with_source(ErrorKind::Unavailable, elapsed)));
         Ok(answer.map(|verdict| match verdict {
             Some(verdict) => verdict,
             None => Verdict::Claimed(MySqlClaim::new(store, request, session, lent.into_transaction())),
@@ -51,7 +53,10 @@ async fn asked(
     for time in 1..=ASKED {
         let seen = store.statements.claim(transaction, request, lock.as_deref()).await;
         match seen.map_err(in_claim::<MySql>)? {
-            Seen::Claimed => return Ok(None),
+            Seen::Claimed(number) => {
+                session.is_number(number);
+                return Ok(None);
+            }
             Seen::Row(found) => return of_row(request, found).map(Some),
             Seen::Held => {}
         }

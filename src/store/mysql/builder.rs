@@ -87,6 +87,9 @@ impl MySqlStoreBuilder {
         {
             return Err(Error::with_source(ErrorKind::Setup, "the pool leads to a read-only server or session"));
         }
+        if variables.get("autocommit").is_some_and(|value| value != "ON") {
+            return Err(Error::with_source(ErrorKind::Setup, "the pool's sessions must have autocommit on"));
+        }
         let schema = self
             .schema
             .or(database)

@@ -133,13 +133,16 @@ impl MySqlClaim {
         })
     }
 
-    /// Runs the end of a transaction, which goes on by itself where it takes too long.
+    /// Runs the end of a transaction. One that takes too long is given up, and its session ended.
     async fn in_time(&self, end: impl Future<Output = End> + Send + 'static) -> End {
-        let ending = undisturbed(async move { Ok(end.await) });
-        match timeout(self.ending.store.settle_timeout, ending).await {
-            Ok(Ok(end)) => end,
-            Ok(Err(error)) => End::Unknown(Some(error)),
-            Err(_) => End::Unknown(None),
+        let limit = self.ending.store.settle_timeout;
+        match undisturbed(async move { Ok(timeout(limit, end).await.ok()) }).await {
+            Ok(Some(end)) => end,
+            Ok(None) => {
+                self.ending.session.end_in_background();
+                End::Unknown(None)
+            }
+            Err(error) => End::Unknown(Some(error)),
         }
     }
 }

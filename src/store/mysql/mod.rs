@@ -98,7 +98,7 @@ impl Shared {
             Flavor::NoWait => None,
             Flavor::NamedLock => Some(lock::name(self.schema.as_str(), request.lookup().digest())),
         };
-        Session::new(name, request.token().as_bytes())
+        Session::new(self.pool.clone(), name, request.token().as_bytes())
     }
 
     /// One batch of a purge.

@@ -29,7 +29,7 @@ pub(super) struct MySqlUnkeyed {
 impl MySqlUnkeyed {
     /// `begin` is the packet that begins; `limit` bounds the end.
     pub(super) fn new(pool: MySqlPool, begin: &'static str, limit: Duration) -> Self {
-        let session = Session::new(None, Uuid::new_v4().as_bytes());
+        let session = Session::new(pool.clone(), None, Uuid::new_v4().as_bytes());
         let slot = Slot::lazy(Arc::new(FromPool { pool, begin, session: session.clone() }));
         Self { slot, session, limit }
     }

@@ -7,6 +7,7 @@ pub mod fake;
 pub mod grpc;
 pub mod http;
 pub mod mysql;
+pub mod mysql_proxy;
 pub mod postgres;
 pub mod proxy;
 pub mod service;

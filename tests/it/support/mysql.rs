@@ -5,7 +5,8 @@ use std::future::Future;
 use axum::Router;
 use axum::response::IntoResponse;
 use axum::routing::post;
-use idempotency::store::{Isolation, MySqlStoreBuilder, Store};
+use idempotency::fingerprint::Fingerprint;
+use idempotency::store::{ClaimRequest, Isolation, MySqlStoreBuilder, Store};
 use idempotency::testing::store::Harness;
 use idempotency::{IdempotencyLayer, LookupKey, MySqlStore, Scope, Tx};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
@@ -73,12 +74,13 @@ pub async fn store_on(pool: &MySqlPool, way: Way) -> MySqlStore {
 
 /// Whether nothing of the store is left in this session: no transaction, no mode, no lock.
 pub async fn assert_is_in_order(connection: &mut MySqlConnection) {
-    let (inside, read_only, locks): (i64, i64, i64) =
-        sqlx::query_as("SELECT @@in_transaction, @@tx_read_only, RELEASE_ALL_LOCKS()")
-            .fetch_one(connection)
-            .await
-            .unwrap();
-    assert_eq!((inside, read_only, locks), (0, 0, 0), "in a transaction, read-only, named locks");
+    let state: String = sqlx::query_scalar(
+        "SELECT CONCAT_WS(' ', @@in_transaction, @@tx_read_only, @@autocommit, RELEASE_ALL_LOCKS())",
+    )
+    .fetch_one(connection)
+    .await
+    .unwrap();
+    assert_eq!(state, "0 0 1 0", "in a transaction, read-only, autocommit, named locks");
 }
 
 /// The harness of the conformance kit.
@@ -175,4 +177,10 @@ pub async fn write_effect(tx: &mut Tx<MySql>, what: &str) -> Result<(), sqlx::Er
 /// How many business rows are committed.
 pub async fn count_effects(pool: &MySqlPool) -> i64 {
     sqlx::query_scalar("SELECT count(*) FROM effects").fetch_one(pool).await.unwrap()
+}
+
+/// The same key by another asker, for the request number `body`.
+pub fn asked_again(request: &ClaimRequest, body: u8) -> ClaimRequest {
+    let profile = request.fingerprint().profile();
+    ClaimRequest::new(request.lookup().clone(), Fingerprint::new(profile, [body; 32]), request.retention())
 }
