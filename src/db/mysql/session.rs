@@ -76,7 +76,7 @@ impl Session {
     }
 
     /// Begins the claim's transaction by a packet of its own.
-    pub(crate) async fn begin(
+    pub(crate) async fn lend(
         &self,
         connection: PoolConnection<MySql>,
         template: &'static str,

@@ -29,7 +29,7 @@ pub(super) async fn ask(store: &Arc<Shared>, request: &ClaimRequest) -> Answer {
     let (store, request) = (Arc::clone(store), request.clone());
     let session = store.session(&request);
     let asking = async move {
-        let mut lent = session.begin(connection, store.begin).await?;
+        let mut lent = session.lend(connection, store.begin).await?;
         // A connection that does not answer is given up in the end, also where nobody asks any more.
         let asking = timeout(store.settle_timeout, asked(&store, &request, &session, &mut lent)).await;
         let answer = asking.unwrap_or_else(|elapsed| Err(Error::with_source(ErrorKind::Unavailable, elapsed)));

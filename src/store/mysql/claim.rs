@@ -83,10 +83,9 @@ impl MySqlClaim {
     }
 
     async fn abandon(&self, transaction: Tx) -> Result<Settled, Error> {
-        match self.in_time(self.ending.clone().undo(transaction)).await {
-            End::Gone => self.close_key().await?,
-            // On a connection that does not answer the server undoes it, when it finds out.
-            _ => {}
+        // On a connection that does not answer the server undoes it, when it finds out.
+        if let End::Gone = self.in_time(self.ending.clone().undo(transaction)).await {
+            self.close_key().await?;
         }
         Ok(Settled::Recorded)
     }

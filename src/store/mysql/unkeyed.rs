@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::db::begin::undisturbed;
 use crate::db::fault::{before_commit, in_claim};
-use crate::db::mysql::session::{Left, Session};
+use crate::db::mysql::session::{Left, Lent, Session};
 use crate::db::mysql::{says_ended, sql};
 use crate::db::slot::{Closed, Slot, Start, Starting};
 use crate::db::tx::TxSource;
@@ -45,8 +45,8 @@ impl Start<MySql> for FromPool {
     fn start(self: Arc<Self>) -> Starting<MySql> {
         Box::pin(async move {
             let connection = self.pool.acquire().await.map_err(in_claim::<MySql>)?;
-            let begun = undisturbed(async move { self.session.begin(connection, self.begin).await }).await;
-            begun.map(|lent| lent.into_transaction()).map_err(in_claim::<MySql>)
+            let begun = undisturbed(async move { self.session.lend(connection, self.begin).await }).await;
+            begun.map(Lent::into_transaction).map_err(in_claim::<MySql>)
         })
     }
 
