@@ -46,7 +46,7 @@ pub(crate) async fn begin_on<DB: Dialect>(
 
 /// Runs work on a connection to its end, on a task of its own, whatever becomes of whoever asked for it. A statement
 /// that is dropped while sqlx prepares it on MySQL leaves answers in the connection that the next statement takes for
-/// its own.
+/// its own. Large work comes in a box, so that whoever waits for it stays small.
 ///
 /// # Cancel safety
 /// The work goes on, and what it makes is dropped in the end.

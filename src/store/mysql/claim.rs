@@ -54,7 +54,7 @@ impl MySqlClaim {
 
     async fn commit(&self, transaction: Tx, kept: &Kept) -> Result<Settled, Error> {
         let answer = kept.answer.encode().to_vec();
-        match self.in_time(self.ending.clone().commit(transaction, kept.retention, answer)).await {
+        match self.in_time(Box::pin(self.ending.clone().commit(transaction, kept.retention, answer))).await {
             End::Done => Ok(Settled::Recorded),
             end => self.without_record(end).await,
         }
@@ -64,7 +64,7 @@ impl MySqlClaim {
     /// so that there are never two different final answers.
     async fn refuse(&self, transaction: Tx, kept: &Kept) -> Result<Settled, Error> {
         let answer = kept.answer.encode().to_vec();
-        match self.in_time(self.ending.clone().refuse(transaction, kept.retention, answer)).await {
+        match self.in_time(Box::pin(self.ending.clone().refuse(transaction, kept.retention, answer))).await {
             End::Done => return Ok(Settled::Recorded),
             End::Taken => {}
             end => return self.without_record(end).await,
@@ -84,7 +84,7 @@ impl MySqlClaim {
 
     async fn abandon(&self, transaction: Tx) -> Result<Settled, Error> {
         // On a connection that does not answer the server undoes it, when it finds out.
-        if let End::Gone = self.in_time(self.ending.clone().undo(transaction)).await {
+        if let End::Gone = self.in_time(Box::pin(self.ending.clone().undo(transaction))).await {
             self.close_key().await?;
         }
         Ok(Settled::Recorded)
@@ -106,7 +106,7 @@ impl MySqlClaim {
     /// The claim's transaction was not open any more. If its row is committed, so is what the handler wrote before:
     /// the key is closed until a person looks, and this fails (H29). Otherwise nothing was kept.
     async fn close_key(&self) -> Result<(), Error> {
-        let closing = undisturbed(self.ending.clone().close_key());
+        let closing = undisturbed(Box::pin(self.ending.clone().close_key()));
         let error = match timeout(self.ending.store.settle_timeout, closing).await {
             Ok(Ok(false)) => return Ok(()),
             Ok(Ok(true)) => Error::new(ErrorKind::TransactionEnded),
@@ -121,8 +121,8 @@ impl MySqlClaim {
     async fn learn_outcome(&self, lost: Option<sqlx::Error>) -> Result<Settled, Error> {
         for pause in LOOKS {
             sleep(pause).await;
-            let look = undisturbed(find_own(Arc::clone(&self.ending.store), self.ending.request.clone()));
-            if matches!(timeout(Duration::from_secs(1), look).await, Ok(Ok(true))) {
+            let look = Box::pin(find_own(Arc::clone(&self.ending.store), self.ending.request.clone()));
+            if matches!(timeout(Duration::from_secs(1), undisturbed(look)).await, Ok(Ok(true))) {
                 return Ok(Settled::Recorded);
             }
         }
@@ -164,7 +164,7 @@ impl Claim for MySqlClaim {
         let transaction = match self.slot.close() {
             Closed::Intact(transaction) => transaction,
             Closed::Ended(transaction) => {
-                self.in_time(self.ending.clone().leave(transaction)).await;
+                self.in_time(Box::pin(self.ending.clone().leave(transaction))).await;
                 let gone = self.without_record(End::Gone).await;
                 return match (settlement, gone) {
                     (Settlement::Abandon, Err(error)) if error.kind() == ErrorKind::TransactionAborted => {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use idempotency::{IdempotencyLayer, MySqlStore, Outcome, RetryLater, Scope};
 use sqlx::{MySql, MySqlPool};
 
@@ -145,8 +145,11 @@ async fn a_held_transaction_is_not_committed() {
     }
 }
 
+/// What a handler answers after a conflict.
+type OnConflict = fn() -> Response;
+
 /// A handler that updates two rows, every second time in the other order.
-fn crossing(layer: IdempotencyLayer<MySqlStore>, on_conflict: fn() -> axum::response::Response) -> axum::Router {
+fn crossing(layer: IdempotencyLayer<MySqlStore>, on_conflict: OnConflict) -> axum::Router {
     let order = Arc::new(AtomicUsize::new(0));
     layered(layer, move |mut tx| {
         let turn = order.fetch_add(1, Ordering::SeqCst);
@@ -188,7 +191,7 @@ async fn a_deadlock_in_the_handler_leaves_nothing_and_a_free_key() {
         let (pool, store) = setup(way).await;
         sqlx::raw_sql("INSERT INTO effects (what) VALUES ('a'), ('b')").execute(&pool).await.unwrap();
         let layer = |reruns| IdempotencyLayer::new(store.clone(), Scope::shared()).rerun_on_conflict(reruns);
-        let answers: [(fn() -> axum::response::Response, u16, &str); 3] = [
+        let answers: [(OnConflict, u16, &str); 3] = [
             (|| RetryLater.into_response(), 503, "store-unavailable"),
             (|| StatusCode::INTERNAL_SERVER_ERROR.into_response(), 500, ""),
             // Swallowed: a success of which nothing is there.

@@ -20,7 +20,7 @@ use crate::support::mysql::{
     Way, assert_is_in_order, builder, create_effects, new_database, options, pool_on, store_on, write_effect,
 };
 
-const WORKERS: usize = 64;
+const WORKERS: u32 = 64;
 const LASTS: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
@@ -102,7 +102,7 @@ async fn kill(admin: MySqlPool, database: String, load: Arc<Load>) {
 
 async fn run(way: Way, equal: usize, kills: bool) {
     let database = new_database().await;
-    let pool = pool_on(options().database(&database), WORKERS as u32).await;
+    let pool = pool_on(options().database(&database), WORKERS).await;
     store_on(&pool, way).await;
     create_effects(&pool).await;
     let admin = pool_on(options(), 2).await;
@@ -115,7 +115,7 @@ async fn run(way: Way, equal: usize, kills: bool) {
         apps.push(service(store, Arc::clone(&load)));
     }
     for worker in 0..WORKERS {
-        tasks.spawn(work(apps[worker % apps.len()].clone(), Arc::clone(&load), equal));
+        tasks.spawn(work(apps[worker as usize % apps.len()].clone(), Arc::clone(&load), equal));
     }
     if kills {
         tasks.spawn(kill(admin.clone(), database.clone(), Arc::clone(&load)));

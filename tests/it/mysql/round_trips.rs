@@ -127,6 +127,8 @@ async fn a_claim_brings_its_own_settings_and_takes_them_with_it() {
         ] {
             let store = builder(&pool, way).isolation(isolation).build().await.unwrap();
             let app = effects(store, move |mut tx| async move {
+                // The server shows a picture of its transactions that may be 100 ms old.
+                tokio::time::sleep(Duration::from_millis(200)).await;
                 let level: String = sqlx::query_scalar(
                     "SELECT trx_isolation_level FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = CONNECTION_ID()",
                 )

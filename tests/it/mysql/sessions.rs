@@ -79,11 +79,11 @@ async fn dropped_claims_never_poison_the_pool() {
     for way in WAYS {
         let pool = pool_of(1).await;
         let store = store_on(&pool, way).await;
-        for round in 0..400 {
-            poll_times(store.claim(&request(&format!("round {round}"), 1)), round % 8).await;
+        for round in 0..400_i32 {
+            poll_times(store.claim(&request(&format!("round {round}"), 1)), usize::try_from(round % 8).unwrap()).await;
             assert_all_in_order(&pool, 1).await;
-            let echo: i64 = sqlx::query_scalar("SELECT ?").bind(round as i64).fetch_one(&pool).await.unwrap();
-            assert_eq!(echo, round as i64, "{way:?}: an answer of another statement");
+            let echo: i32 = sqlx::query_scalar("SELECT ?").bind(round).fetch_one(&pool).await.unwrap();
+            assert_eq!(echo, round, "{way:?}: an answer of another statement");
         }
         let left: i64 = sqlx::query_scalar("SELECT count(*) FROM idempotency_keys").fetch_one(&pool).await.unwrap();
         assert_eq!(left, 0);
