@@ -9,7 +9,7 @@ use idempotency::store::Isolation;
 use crate::support::app::send;
 use crate::support::mysql::{
     WAYS, Way, assert_is_in_order, builder, create_effects, effects, new_database, options, pool_on, pool_with,
-    store_on,
+    store_on, write_effect,
 };
 use crate::support::mysql_proxy::Proxy;
 use crate::support::proxy::Then;
@@ -127,7 +127,8 @@ async fn a_claim_brings_its_own_settings_and_takes_them_with_it() {
         ] {
             let store = builder(&pool, way).isolation(isolation).build().await.unwrap();
             let app = effects(store, move |mut tx| async move {
-                // The server shows a picture of its transactions that may be 100 ms old.
+                // It is shown once it has written, in a picture that may be 100 ms old.
+                write_effect(&mut tx, "one").await.unwrap();
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 let level: String = sqlx::query_scalar(
                     "SELECT trx_isolation_level FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = CONNECTION_ID()",
