@@ -12,6 +12,7 @@ use sqlx::Transaction;
 use sqlx::{Pool, SqlSafeStr};
 
 use super::Dialect;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 use super::slot::unwind;
 
 /// A connection of the pool with an open transaction.
@@ -74,6 +75,7 @@ pub(crate) fn in_background(work: impl Future<Output = ()> + Send + 'static) {
 
 /// Rolls back completely, whatever savepoints were left open, and waits for it, so that an immediate retry finds the
 /// key free (S10).
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) async fn roll_back<DB: Dialect>(mut transaction: Transaction<'static, DB>) -> Result<(), sqlx::Error> {
     unwind(&mut transaction);
     transaction.rollback().await
