@@ -17,7 +17,7 @@ pub enum ErrorKind {
     Unavailable,
     /// The store holds as much as it may (memory store). Nothing was claimed.
     Full,
-    /// The database gave this transaction up in favour of another one (40001, 40P01, a busy SQLite). Nothing was kept.
+    /// The database gave this transaction up in favour of another one (40001, 40P01; MySQL 1205, 1213; a busy SQLite). Nothing was kept.
     Conflict,
     /// The connection was lost while the transaction committed and its record could not be found afterwards: the work
     /// may or may not be done. The same key learns the truth.

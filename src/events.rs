@@ -20,7 +20,7 @@ pub(crate) enum Event {
     OutcomeUnknown,
     LeaseLost,
     RenewalFailed,
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     TransactionEnded,
     /// A story ended without an outcome: its task was cancelled.
     Dropped,
@@ -49,7 +49,7 @@ impl Event {
             Self::OutcomeUnknown => "outcome_unknown",
             Self::LeaseLost => "lease_lost",
             Self::RenewalFailed => "renewal_failed",
-            #[cfg(any(feature = "postgres", feature = "sqlite"))]
+            #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
             Self::TransactionEnded => "transaction_ended",
             Self::Dropped => "dropped",
             Self::OperatorReleased => "operator_released",
@@ -66,7 +66,7 @@ impl Event {
     #[cfg(feature = "tracing")]
     const fn severity(self) -> tracing::Level {
         match self {
-            #[cfg(any(feature = "postgres", feature = "sqlite"))]
+            #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
             Self::TransactionEnded => tracing::Level::ERROR,
             Self::Executed | Self::Abandoned | Self::Replayed | Self::Refused(_) => tracing::Level::DEBUG,
             _ => tracing::Level::WARN,

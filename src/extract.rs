@@ -43,14 +43,14 @@ mod axum_impls {
     use http::request::Parts;
 
     use crate::attempt::Attempt;
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     use crate::db::{Dialect, Tx, TxError};
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     use crate::error::ErrorKind;
     use crate::policy::{Keyless, Outcome, Retention};
     use crate::problem::{Problem, ProblemKind, RetryLater};
 
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     impl<DB: Dialect, St: Send + Sync> FromRequestParts<St> for Tx<DB> {
         type Rejection = TxError;
 
@@ -60,7 +60,7 @@ mod axum_impls {
     }
 
     /// `None` where no layer lends a transaction of this engine to this request.
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     impl<DB: Dialect, St: Send + Sync> OptionalFromRequestParts<St> for Tx<DB> {
         type Rejection = TxError;
 
@@ -73,7 +73,7 @@ mod axum_impls {
         }
     }
 
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     impl IntoResponse for TxError {
         fn into_response(self) -> Response {
             match &self {

@@ -1,7 +1,7 @@
 //! Makes operations safe to repeat.
 //!
 //! [`IdempotencyLayer`] is a tower layer. It claims the `Idempotency-Key` of a request, runs the handler, and stores
-//! its answer. On Postgres and SQLite the claim, what the handler writes through its `Tx` and the stored answer are one
+//! its answer. On Postgres, MySQL, MariaDB and SQLite the claim, what the handler writes through its `Tx` and the stored answer are one
 //! database transaction. Later requests with the key get the stored answer, 409 while the first one runs, or 422 if
 //! they are other requests.
 //!
@@ -41,8 +41,8 @@
 //! | what | where |
 //! |---|---|
 //! | the layer and its settings | [`IdempotencyLayer`], [`layer`] |
-//! | stores | [`MemoryStore`], `PostgresStore`, `SqliteStore`; the contract for others in [`store`] |
-//! | what handlers get | `Tx` (features `postgres`, `sqlite`), [`Attempt`] |
+//! | stores | [`MemoryStore`], `PostgresStore`, `MySqlStore`, `SqliteStore`; the contract for others in [`store`] |
+//! | what handlers get | `Tx` (features `postgres`, `mysql`, `sqlite`), [`Attempt`] |
 //! | what handlers say | [`Outcome`], [`Retention`], [`RetryLater`] |
 //! | whose key it is | [`Scope`] |
 //! | the key: syntax, rules, where it comes from | [`key`] |
@@ -58,6 +58,7 @@
 //!   original path of nested routers.
 //! - `sqlite` (default): `SqliteStore`, with the bundled SQLite.
 //! - `postgres` (default): `PostgresStore`. TLS is chosen by a feature of sqlx in the host.
+//! - `mysql`: `MySqlStore`, for MariaDB and MySQL. TLS is chosen by a feature of sqlx in the host.
 //! - `tracing`: log lines, and the caller's span on the task that a request runs on.
 //! - `metrics`: the counter `idempotency_events_total` with the label `event`.
 //! - `testing`: conformance kit for stores, `ManualClock`, and `TestTx` and `attempt` for unit tests of handlers.
@@ -69,7 +70,7 @@
 
 mod attempt;
 mod clock;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 mod db;
 mod error;
 mod events;
@@ -91,7 +92,7 @@ pub mod testing;
 
 pub use attempt::Attempt;
 pub use clock::{Clock, SystemClock};
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub use db::{Dialect, Tx, TxError, is_retryable};
 pub use error::{Error, ErrorKind};
 #[cfg(feature = "axum")]
@@ -103,6 +104,8 @@ pub use policy::{Outcome, Retention, Unguarded};
 pub use problem::RetryLater;
 pub use scope::{Scope, ScopeId};
 pub use store::MemoryStore;
+#[cfg(feature = "mysql")]
+pub use store::MySqlStore;
 #[cfg(feature = "postgres")]
 pub use store::PostgresStore;
 #[cfg(feature = "sqlite")]

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
 use crate::attempt::Attempt;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 use crate::db::{Dialect, Tx, TxError};
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit, emit_error};
@@ -117,7 +117,7 @@ impl Running {
     ///
     /// # Errors
     /// See [`TxError`].
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     pub async fn tx<DB: Dialect>(&self) -> Result<Tx<DB>, TxError> {
         Tx::take(&self.extensions).await
     }

@@ -1,7 +1,7 @@
 //! What the service asks of a database: the same few statements on each engine.
 
 use idempotency::Dialect;
-use sqlx::{Pool, Postgres, Sqlite};
+use sqlx::{MySql, Pool, Postgres, Sqlite};
 
 use crate::money::Payment;
 
@@ -58,28 +58,48 @@ pub trait Database: Dialect {
     ) -> impl Future<Output = Result<Option<Payment>, sqlx::Error>> + Send;
 }
 
+/// The texts of one engine.
+struct Texts {
+    insert: &'static str,
+    list: &'static str,
+    find: &'static str,
+}
+
 const LOCK: &str = "SELECT pg_advisory_xact_lock(7306925418260197)";
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS payments (
     id text NOT NULL PRIMARY KEY, owner text NOT NULL, kind text NOT NULL, amount bigint NOT NULL,
     currency text NOT NULL, card text NOT NULL, reference text, created_at text NOT NULL)";
 const INDEX: &str = "CREATE INDEX IF NOT EXISTS payments_owner ON payments (owner, kind, created_at, id)";
-const INSERT: &str = "INSERT INTO payments (id, owner, kind, amount, currency, card, reference, created_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
-const LIST: &str = "SELECT id, amount, currency, card, reference, created_at FROM payments
-    WHERE owner = $1 AND kind = $2 ORDER BY created_at, id";
-const FIND: &str = "SELECT id, amount, currency, card, reference, created_at FROM payments
-    WHERE owner = $1 AND kind = $2 AND id = $3";
+const NUMBERED: Texts = Texts {
+    insert: "INSERT INTO payments (id, owner, kind, amount, currency, card, reference, created_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+    list: "SELECT id, amount, currency, card, reference, created_at FROM payments
+        WHERE owner = $1 AND kind = $2 ORDER BY created_at, id",
+    find: "SELECT id, amount, currency, card, reference, created_at FROM payments
+        WHERE owner = $1 AND kind = $2 AND id = $3",
+};
 
-/// The statements are the same text on both engines; only the types of their connections differ.
+/// On MySQL an index needs columns of a bounded length, and texts are compared byte for byte only where that is said.
+const CREATE_MYSQL: &str = "CREATE TABLE IF NOT EXISTS payments (
+    id varchar(64) NOT NULL PRIMARY KEY, owner varchar(512) NOT NULL, kind varchar(16) NOT NULL, amount bigint NOT NULL,
+    currency varchar(3) NOT NULL, card varchar(64) NOT NULL, reference varchar(500), created_at varchar(64) NOT NULL,
+    KEY payments_owner (owner, kind, created_at, id)) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
+const UNNUMBERED: Texts = Texts {
+    insert: "INSERT INTO payments (id, owner, kind, amount, currency, card, reference, created_at)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    list: "SELECT id, amount, currency, card, reference, created_at FROM payments
+        WHERE owner = ? AND kind = ? ORDER BY created_at, id",
+    find: "SELECT id, amount, currency, card, reference, created_at FROM payments
+        WHERE owner = ? AND kind = ? AND id = ?",
+};
+
+/// The statements do the same on each engine; the types of their connections differ, and some texts.
 macro_rules! database {
-    ($engine:ty, $($lock:expr)?) => {
+    ($engine:ty, $texts:expr, [$($create:expr),*]) => {
         impl Database for $engine {
             async fn create_tables(pool: &Pool<Self>) -> Result<(), sqlx::Error> {
                 let mut transaction = pool.begin().await?;
-                // `IF NOT EXISTS` alone fails where two processes start at once.
-                $(sqlx::raw_sql($lock).execute(&mut *transaction).await?;)?
-                sqlx::raw_sql(CREATE).execute(&mut *transaction).await?;
-                sqlx::raw_sql(INDEX).execute(&mut *transaction).await?;
+                $(sqlx::raw_sql($create).execute(&mut *transaction).await?;)*
                 transaction.commit().await
             }
 
@@ -89,7 +109,7 @@ macro_rules! database {
                 kind: Kind,
                 payment: &Payment,
             ) -> Result<(), sqlx::Error> {
-                sqlx::query(INSERT)
+                sqlx::query($texts.insert)
                     .bind(&payment.id)
                     .bind(owner)
                     .bind(kind.name())
@@ -104,7 +124,7 @@ macro_rules! database {
             }
 
             async fn list(pool: &Pool<Self>, owner: &str, kind: Kind) -> Result<Vec<Payment>, sqlx::Error> {
-                sqlx::query_as(LIST).bind(owner).bind(kind.name()).fetch_all(pool).await
+                sqlx::query_as($texts.list).bind(owner).bind(kind.name()).fetch_all(pool).await
             }
 
             async fn find(
@@ -113,11 +133,13 @@ macro_rules! database {
                 kind: Kind,
                 id: &str,
             ) -> Result<Option<Payment>, sqlx::Error> {
-                sqlx::query_as(FIND).bind(owner).bind(kind.name()).bind(id).fetch_optional(pool).await
+                sqlx::query_as($texts.find).bind(owner).bind(kind.name()).bind(id).fetch_optional(pool).await
             }
         }
     };
 }
 
-database!(Postgres, LOCK);
-database!(Sqlite,);
+// On Postgres `IF NOT EXISTS` alone fails where two processes start at once.
+database!(Postgres, NUMBERED, [LOCK, CREATE, INDEX]);
+database!(Sqlite, NUMBERED, [CREATE, INDEX]);
+database!(MySql, UNNUMBERED, [CREATE_MYSQL]);

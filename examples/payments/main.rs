@@ -1,7 +1,7 @@
 //! The reference service: payments that are made once, however often they are asked for.
 //!
 //! `cargo run --example payments` serves it on 127.0.0.1:3000 with an embedded SQLite file. `LISTEN=127.0.0.1:0` picks
-//! a free port; `DATABASE_URL=sqlite:FILE | postgres://…` chooses the database; `DATABASE_POOL=10` sizes its pool.
+//! a free port; `DATABASE_URL=sqlite:FILE | postgres://… | mysql://…` chooses the database; `DATABASE_POOL=10` sizes its pool.
 
 #![allow(clippy::disallowed_methods, reason = "the rules against spawning and the environment are the library's")]
 #![allow(unreachable_pub, reason = "a program has no public items")]
@@ -16,7 +16,8 @@ use std::error::Error;
 use std::io::Write;
 use std::time::Duration;
 
-use idempotency::{IdempotencyLayer, PostgresStore, Scope, SqliteStore};
+use idempotency::{IdempotencyLayer, MySqlStore, PostgresStore, Scope, SqliteStore};
+use sqlx::mysql::MySqlPoolOptions;
 use sqlx::postgres::PgPoolOptions;
 use tokio::net::TcpListener;
 
@@ -38,6 +39,7 @@ async fn main() -> Result<(), Failure> {
     let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
     let url = std::env::var("DATABASE_URL")
         .unwrap_or_else(|_| format!("sqlite:{}", std::env::temp_dir().join("idempotency-payments.sqlite").display()));
+    let size = || std::env::var("DATABASE_POOL").unwrap_or_else(|_| "10".to_owned()).parse();
     if let Some(file) = url.strip_prefix("sqlite:") {
         let store = SqliteStore::open(file.strip_prefix("//").unwrap_or(file)).await?;
         store.migrate().await?;
@@ -46,13 +48,17 @@ async fn main() -> Result<(), Failure> {
         store.close().await;
         Ok(())
     } else if url.starts_with("postgres:") || url.starts_with("postgresql:") {
-        let size = std::env::var("DATABASE_POOL").unwrap_or_else(|_| "10".to_owned()).parse()?;
-        let pool = PgPoolOptions::new().max_connections(size).connect(&url).await?;
+        let pool = PgPoolOptions::new().max_connections(size()?).connect(&url).await?;
         let store = PostgresStore::new(pool.clone()).await?;
         store.migrate().await?;
         serve(&listen, pool, store).await
+    } else if url.starts_with("mysql:") || url.starts_with("mariadb:") {
+        let pool = MySqlPoolOptions::new().max_connections(size()?).connect(&url).await?;
+        let store = MySqlStore::new(pool.clone()).await?;
+        store.migrate().await?;
+        serve(&listen, pool, store).await
     } else {
-        Err("DATABASE_URL must begin with sqlite: or postgres:".into())
+        Err("DATABASE_URL must begin with sqlite:, postgres: or mysql:".into())
     }
 }
 

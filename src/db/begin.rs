@@ -4,18 +4,22 @@
 //! the connection goes back to the pool inside one that nobody will end (launchbadge/sqlx#4385, #4393; case T09).
 //! So BEGIN runs on a task of its own. Whoever asked may be dropped; the task finishes and rolls back.
 
+#[cfg(feature = "mysql")]
+use std::future::Future;
+
 use sqlx::Transaction;
-#[cfg(any(feature = "postgres", feature = "testing"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "testing"))]
 use sqlx::{Pool, SqlSafeStr};
 
 use super::Dialect;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 use super::slot::unwind;
 
 /// A connection of the pool with an open transaction.
 ///
 /// # Cancel safety
 /// Waiting for the connection is cut at once; a BEGIN under way is finished and rolled back by its own task.
-#[cfg(any(feature = "postgres", feature = "testing"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "testing"))]
 pub(crate) async fn begin<DB: Dialect>(
     pool: &Pool<DB>,
     statement: impl SqlSafeStr + Send,
@@ -31,8 +35,47 @@ pub(crate) async fn begin<DB: Dialect>(
     }
 }
 
+/// BEGIN on a connection at hand. Only for work that is [`undisturbed`].
+#[cfg(feature = "mysql")]
+pub(crate) async fn begin_on<DB: Dialect>(
+    connection: sqlx::pool::PoolConnection<DB>,
+    statement: impl SqlSafeStr + Send,
+) -> Result<Transaction<'static, DB>, sqlx::Error> {
+    #[expect(clippy::disallowed_methods, reason = "this is the place")]
+    Transaction::begin(connection, Some(statement.into_sql_str())).await
+}
+
+/// Runs work on a connection to its end, on a task of its own, whatever becomes of whoever asked for it. A statement
+/// that is dropped while sqlx prepares it on MySQL leaves answers in the connection that the next statement takes for
+/// its own. Large work comes in a box, so that whoever waits for it stays small.
+///
+/// # Cancel safety
+/// The work goes on, and what it makes is dropped in the end.
+#[cfg(feature = "mysql")]
+pub(crate) async fn undisturbed<T: Send + 'static>(
+    work: impl Future<Output = Result<T, sqlx::Error>> + Send + 'static,
+) -> Result<T, sqlx::Error> {
+    #[expect(clippy::disallowed_methods, reason = "the task must not end before its connection is in order")]
+    let task = tokio::spawn(work);
+    match task.await {
+        Ok(done) => done,
+        // The runtime is shutting down.
+        Err(_) => Err(sqlx::Error::WorkerCrashed),
+    }
+}
+
+/// The same for work that nobody waits for.
+#[cfg(feature = "mysql")]
+pub(crate) fn in_background(work: impl Future<Output = ()> + Send + 'static) {
+    #[expect(clippy::disallowed_methods, reason = "the task must not end before its connection is in order")]
+    let task = tokio::spawn(work);
+    // Detached.
+    drop(task);
+}
+
 /// Rolls back completely, whatever savepoints were left open, and waits for it, so that an immediate retry finds the
 /// key free (S10).
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) async fn roll_back<DB: Dialect>(mut transaction: Transaction<'static, DB>) -> Result<(), sqlx::Error> {
     unwind(&mut transaction);
     transaction.rollback().await

@@ -8,7 +8,7 @@ use super::fault::Fault;
 /// A database engine that a [`Tx`](crate::Tx) can belong to. Sealed: implemented for the engines of this crate.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a database engine of `idempotency`",
-    note = "use `sqlx::Postgres` or `sqlx::Sqlite` with the feature of the same name"
+    note = "use `sqlx::Postgres`, `sqlx::Sqlite` or `sqlx::MySql` with the feature of the same name"
 )]
 pub trait Dialect: Database + sealed::Sealed {
     /// Opens a transaction that may write.
@@ -26,6 +26,8 @@ pub(crate) mod sealed {
 
     #[cfg(feature = "postgres")]
     impl Sealed for sqlx::Postgres {}
+    #[cfg(feature = "mysql")]
+    impl Sealed for sqlx::MySql {}
     #[cfg(feature = "sqlite")]
     impl Sealed for sqlx::Sqlite {}
 }

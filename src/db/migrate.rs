@@ -3,20 +3,27 @@
 //! sqlx's migrator is not used: its default history table is shared with the host's (VersionMissing), and it takes a
 //! session lock that it does not free on errors, which a pooler hands to somebody else.
 
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 use super::sql::SchemaName;
 
+#[cfg(feature = "mysql")]
+pub(crate) use mysql::migrate as mysql;
 #[cfg(feature = "postgres")]
 pub(crate) use postgres::migrate as postgres;
 #[cfg(feature = "sqlite")]
 pub(crate) use sqlite::apply as sqlite;
 
-/// The SQL of one migration, from 1.
-#[cfg(feature = "postgres")]
-pub(crate) fn schema_sql(migrations: &[&'static str], version: usize, schema: Option<&str>) -> Option<String> {
+/// The SQL of one migration, from 1. `name` makes a name of the engine.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) fn schema_sql(
+    migrations: &[&'static str],
+    version: usize,
+    schema: Option<&str>,
+    name: fn(&str) -> Option<SchemaName>,
+) -> Option<String> {
     let text = migrations.get(version.checked_sub(1)?)?;
     let schema = match schema {
-        Some(name) => Some(SchemaName::new(name)?),
+        Some(text) => Some(name(text)?),
         None => None,
     };
     Some(super::sql::expand(text, schema.as_ref()).as_str().to_owned())
@@ -112,5 +119,81 @@ mod sqlite {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(feature = "mysql")]
+mod mysql {
+    use sqlx::{MySql, MySqlConnection, MySqlPool};
+
+    use crate::db::begin::undisturbed;
+    use crate::db::fault::{Fault, fault};
+    use crate::db::mysql::sql;
+    use crate::db::sql::{Hex, SchemaName, expand};
+    use crate::error::{Error, ErrorKind};
+
+    /// How long to wait for another process that migrates.
+    const PATIENCE: i64 = 60;
+
+    pub(crate) async fn migrate(pool: &MySqlPool, schema: &SchemaName) -> Result<(), Error> {
+        let (pool, schema) = (pool.clone(), schema.clone());
+        undisturbed(async move {
+            let mut connection = pool.acquire().await?;
+            // Every definition commits by itself, so there is no transaction to carry a lock. The session carries it, and
+            // ends with it, whatever happens.
+            connection.close_on_drop();
+            apply(&mut connection, &schema).await
+        })
+        .await
+        .map_err(|error| {
+            let kind = match fault::<MySql>(&error) {
+                Fault::Lost | Fault::Busy => ErrorKind::Unavailable,
+                Fault::Conflict => ErrorKind::Conflict,
+                _ => ErrorKind::Setup,
+            };
+            Error::with_source(kind, error)
+        })
+    }
+
+    async fn apply(connection: &mut MySqlConnection, schema: &SchemaName) -> Result<(), sqlx::Error> {
+        let lock = lock_of(schema);
+        let got: Option<i64> =
+            sqlx::query_scalar(sql::LOCK_MIGRATIONS).bind(lock).bind(PATIENCE).fetch_one(&mut *connection).await?;
+        if got != Some(1) {
+            // Another process has not finished in time.
+            return Err(sqlx::Error::PoolTimedOut);
+        }
+        // Asked first: creating a database needs a privilege that an account need not have where it exists already.
+        let exists: i64 =
+            sqlx::query_scalar(sql::SCHEMA_EXISTS).bind(schema.as_str()).fetch_one(&mut *connection).await?;
+        if exists == 0 {
+            sqlx::raw_sql(expand(sql::CREATE_SCHEMA, Some(schema))).execute(&mut *connection).await?;
+        }
+        sqlx::raw_sql(expand(sql::HISTORY, Some(schema))).execute(&mut *connection).await?;
+        for (version, migration) in (1_i32..).zip(sql::MIGRATIONS) {
+            let applied: i64 = sqlx::query_scalar(expand(sql::APPLIED, Some(schema)))
+                .bind(version)
+                .fetch_one(&mut *connection)
+                .await?;
+            if applied == 0 {
+                // Cut between the two, the migration runs again: each is written so that it may.
+                sqlx::raw_sql(expand(migration, Some(schema))).execute(&mut *connection).await?;
+                sqlx::query(expand(sql::RECORD_MIGRATION, Some(schema)))
+                    .bind(version)
+                    .execute(&mut *connection)
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lock_of(schema: &SchemaName) -> String {
+        use sha2::{Digest, Sha256};
+        let digest: [u8; 32] = Sha256::new()
+            .chain_update(b"idempotency/mysql-migrations/1\0")
+            .chain_update(schema.as_str())
+            .finalize()
+            .into();
+        format!("idem-m:{}", Hex::new(&digest[..24]).as_str())
     }
 }

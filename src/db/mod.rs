@@ -4,6 +4,8 @@ pub(crate) mod begin;
 pub(crate) mod dialect;
 pub(crate) mod fault;
 pub(crate) mod migrate;
+#[cfg(feature = "mysql")]
+pub(crate) mod mysql;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 pub(crate) mod slot;

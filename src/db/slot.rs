@@ -28,7 +28,7 @@ pub(crate) trait Start<DB: Dialect>: Send + Sync {
 /// Holds the transaction while nobody uses it.
 pub(crate) struct Slot<DB: Dialect> {
     cell: Mutex<Cell<DB>>,
-    /// `None` where the transaction was begun with the claim.
+    /// Begins the transaction, and discards it. `None` where it was begun with the claim and is discarded like any other.
     start: Option<Arc<dyn Start<DB>>>,
 }
 
@@ -56,6 +56,12 @@ impl<DB: Dialect> Slot<DB> {
     #[cfg(any(feature = "postgres", feature = "testing"))]
     pub(crate) fn begun(transaction: Transaction<'static, DB>) -> Arc<Self> {
         Arc::new(Self { cell: Mutex::new(Cell::Idle(transaction)), start: None })
+    }
+
+    /// One that was begun already and must be discarded in a way of its own.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn begun_by(transaction: Transaction<'static, DB>, start: Arc<dyn Start<DB>>) -> Arc<Self> {
+        Arc::new(Self { cell: Mutex::new(Cell::Idle(transaction)), start: Some(start) })
     }
 
     pub(crate) fn lazy(start: Arc<dyn Start<DB>>) -> Arc<Self> {

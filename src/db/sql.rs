@@ -2,14 +2,14 @@
 
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 /// Stands for the schema's quoted name and its dot, or for nothing.
 const PLACEHOLDER: &str = "{schema}";
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 /// Stands for the schema's quoted name alone.
 const NAME_PLACEHOLDER: &str = "{schema_name}";
 
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 /// A text for the tables of one schema. Expanded once, when a store is built.
 pub(crate) fn expand(template: &'static str, schema: Option<&SchemaName>) -> SqlStr {
     let name = schema.map(SchemaName::quoted).unwrap_or_default();
@@ -18,26 +18,83 @@ pub(crate) fn expand(template: &'static str, schema: Option<&SchemaName>) -> Sql
     AssertSqlSafe(template.replace(NAME_PLACEHOLDER, &name).replace(PLACEHOLDER, &prefix)).into_sql_str()
 }
 
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 /// The name of a schema, of any characters a database accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SchemaName(String);
+pub(crate) struct SchemaName {
+    name: String,
+    quote: char,
+}
 
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 impl SchemaName {
-    /// `None` for what no identifier can be: empty, longer than 63 bytes, or with a NUL.
+    /// Of Postgres. `None` for what no identifier can be: empty, longer than 63 bytes, or with a NUL.
+    #[cfg(feature = "postgres")]
     pub(crate) fn new(name: &str) -> Option<Self> {
         (1..=63).contains(&name.len()).then_some(())?;
-        (!name.contains('\0')).then(|| Self(name.to_owned()))
+        Self::quoted_by(name, '"')
+    }
+
+    /// Of MySQL, where a schema is a database. `None` for what no identifier can be: empty, longer than 64 characters,
+    /// or with a NUL.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn mysql(name: &str) -> Option<Self> {
+        (1..=64).contains(&name.chars().count()).then_some(())?;
+        Self::quoted_by(name, '`')
+    }
+
+    fn quoted_by(name: &str, quote: char) -> Option<Self> {
+        (!name.contains('\0')).then(|| Self { name: name.to_owned(), quote })
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.name
+    }
+
+    fn quoted(&self) -> String {
+        let quote = self.quote;
+        format!("{quote}{}{quote}", self.name.replace(quote, &format!("{quote}{quote}")))
+    }
+}
+
+/// The hexadecimal digits of some bytes, and so nothing else, whatever the bytes are.
+#[cfg(feature = "mysql")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hex(String);
+
+#[cfg(feature = "mysql")]
+impl Hex {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        use std::fmt::Write;
+        let mut digits = String::with_capacity(bytes.len() * 2);
+        for byte in bytes {
+            // Writing to a string does not fail.
+            let _ = write!(digits, "{byte:02x}");
+        }
+        Self(digits)
     }
 
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
+}
 
-    fn quoted(&self) -> String {
-        format!("\"{}\"", self.0.replace('"', "\"\""))
-    }
+/// Ends another session of MySQL, by its number.
+#[cfg(feature = "mysql")]
+pub(crate) fn mysql_kill(session: u64) -> SqlStr {
+    AssertSqlSafe(super::mysql::sql::KILL_OTHER.replace("{id}", &session.to_string())).into_sql_str()
+}
+
+/// A packet of statements of MySQL for one claim: its named lock, where it has one, and its mark.
+#[cfg(feature = "mysql")]
+pub(crate) fn mysql_packet(template: &'static str, lock: Option<&Hex>, mark: &Hex) -> SqlStr {
+    use super::mysql::sql::{GET_LOCK, RELEASE_LOCK};
+    let (get, release) = match lock {
+        Some(lock) => (GET_LOCK.replace("{lock}", &lock.0), RELEASE_LOCK.replace("{lock}", &lock.0)),
+        None => (String::new(), String::new()),
+    };
+    let text = template.replace("{get_lock}", &get).replace("{release_lock}", &release).replace("{mark}", &mark.0);
+    AssertSqlSafe(text).into_sql_str()
 }
 
 /// Gives a SQLite connection its own wait back.
@@ -53,11 +110,13 @@ pub(crate) fn sqlite_depth(depth: usize) -> SqlStr {
     AssertSqlSafe(format!("BEGIN{savepoints}")).into_sql_str()
 }
 
-#[cfg(all(test, feature = "postgres"))]
+#[cfg(test)]
 mod tests {
+    #[allow(unused_imports)]
     use super::*;
 
     // S30, H8
+    #[cfg(feature = "postgres")]
     #[test]
     fn a_schema_name_is_quoted_whatever_it_holds() {
         let schema = SchemaName::new(r#"a"; DROP TABLE x; --"#).unwrap();
@@ -68,5 +127,29 @@ mod tests {
         assert_eq!(expand("SELECT 1 FROM {schema}t", None).as_str(), "SELECT 1 FROM t");
         assert!(SchemaName::new("").is_none());
         assert!(SchemaName::new(&"s".repeat(64)).is_none());
+    }
+
+    #[cfg(feature = "mysql")]
+    #[test]
+    fn a_database_name_is_quoted_whatever_it_holds() {
+        let schema = SchemaName::mysql("a`; DROP TABLE x; --").unwrap();
+        assert_eq!(
+            expand("SELECT 1 FROM {schema}t", Some(&schema)).as_str(),
+            "SELECT 1 FROM `a``; DROP TABLE x; --`.t"
+        );
+        assert!(SchemaName::mysql("").is_none());
+        assert!(SchemaName::mysql(&"s".repeat(65)).is_none());
+    }
+
+    // H8: what goes into a packet is digits.
+    #[cfg(feature = "mysql")]
+    #[test]
+    fn a_packet_holds_nothing_but_digits_of_a_claim() {
+        let (lock, mark) = (Hex::new(b"';--"), Hex::new(&[0, 255]));
+        let packet = mysql_packet("BEGIN{get_lock}; COMMIT{release_lock}; SELECT '{mark}'", Some(&lock), &mark);
+        let expected =
+            "BEGIN; DO GET_LOCK('idem:273b2d2d', 0); COMMIT; DO RELEASE_LOCK('idem:273b2d2d'); SELECT '00ff'";
+        assert_eq!(packet.as_str(), expected);
+        assert_eq!(mysql_packet("BEGIN{get_lock}", None, &mark).as_str(), "BEGIN");
     }
 }

@@ -10,6 +10,8 @@
 //! - **In doubt, an error.** Never `Claimed`, never `Replay`.
 //! - **Server time.** Every instant is the store's own; no client clock enters a decision.
 
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "sqlite")]
@@ -17,6 +19,8 @@ mod sqlite;
 
 mod any;
 mod coded;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod isolation;
 mod lease;
 mod memory;
 mod operate;
@@ -38,11 +42,15 @@ use crate::record::{Answer, Record};
 
 pub use any::{AnyClaim, AnyStore};
 pub use coded::{BodyCodec, CodedClaim, CodedStore};
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub use isolation::Isolation;
 pub use lease::{Boxed, Checkpoint, LeaseControl, OnUnknown};
 pub use memory::{MemoryClaim, MemoryStore};
+#[cfg(feature = "mysql")]
+pub use mysql::{MySqlClaim, MySqlStore, MySqlStoreBuilder};
 pub use operate::{Entry, Holder, Operate, Operated};
 #[cfg(feature = "postgres")]
-pub use postgres::{Isolation, PostgresClaim, PostgresStore, PostgresStoreBuilder};
+pub use postgres::{PostgresClaim, PostgresStore, PostgresStoreBuilder};
 pub(crate) use request::Fingerprints;
 pub use request::{ClaimRequest, Fence, Token};
 #[cfg(feature = "sqlite")]
@@ -51,7 +59,7 @@ pub use sqlite::{SqliteClaim, SqliteStore};
 /// Holds the keys.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an idempotency store",
-    note = "use `PostgresStore`, `SqliteStore` or `MemoryStore`, or implement `Store` for it"
+    note = "use `PostgresStore`, `MySqlStore`, `SqliteStore` or `MemoryStore`, or implement `Store` for it"
 )]
 pub trait Store: Clone + Send + Sync + 'static {
     /// The guard of a claimed key.

@@ -6,7 +6,7 @@ use crate::fingerprint::{Fingerprint, Match};
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use row::StoredEntry;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub(super) use row::verdict;
 
 /// Compares, and counts what cannot be compared (H18).
@@ -18,7 +18,7 @@ pub(super) fn compare(request: &ClaimRequest, stored: &Fingerprint) -> Match {
     compared
 }
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 mod row {
     use std::time::Duration;
 

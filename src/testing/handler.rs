@@ -20,7 +20,7 @@ pub fn attempt(key: &str) -> Result<Attempt, KeyError> {
     Ok(Attempt::without_lease(&asked))
 }
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 mod tx {
     use std::fmt;
     use std::sync::Arc;
@@ -94,5 +94,5 @@ mod tx {
     }
 }
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub use tx::TestTx;

@@ -6,6 +6,6 @@ mod handler;
 pub mod store;
 
 pub use clock::ManualClock;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub use handler::TestTx;
 pub use handler::attempt;

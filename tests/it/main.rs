@@ -15,6 +15,7 @@ mod support;
 mod broken_stores;
 mod layer;
 mod memory_store;
+mod mysql;
 mod postgres;
 mod run;
 mod service;

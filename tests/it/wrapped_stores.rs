@@ -11,6 +11,7 @@ use idempotency::testing::store::{Harness, answer, completed, request};
 use idempotency::{ErrorKind, LookupKey, MemoryStore};
 
 use crate::support::app::{count_effects, create_effects, effects, send, write_effect};
+use crate::support::mysql::{MySqlHarness, Way};
 use crate::support::postgres::{PostgresHarness, pool_of, store_on};
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -92,6 +93,30 @@ impl Harness for AnyPostgres {
 idempotency::store_conformance!(any_memory, async { Wrapped::new(AnyStore::new) });
 idempotency::store_conformance!(any_postgres, async {
     AnyPostgres(PostgresHarness::new(Isolation::ReadCommitted).await)
+});
+/// `MySqlHarness` behind an `AnyStore`.
+struct AnyMySql(MySqlHarness);
+
+impl Harness for AnyMySql {
+    type Store = AnyStore;
+
+    const FREES_ON_DROP: bool = true;
+
+    async fn store(&self) -> AnyStore {
+        AnyStore::new(self.0.store().await)
+    }
+
+    async fn expire(&self, lookup: &LookupKey) {
+        self.0.expire(lookup).await;
+    }
+
+    async fn records(&self) -> u64 {
+        self.0.records().await
+    }
+}
+
+idempotency::store_conformance!(any_mysql, async {
+    AnyMySql(MySqlHarness::new(Way::NoWait, Isolation::ReadCommitted).await)
 });
 idempotency::store_conformance!(coded, async { Wrapped::new(|memory| CodedStore::new(memory, Mask(0x5a))) });
 idempotency::operator_conformance!(coded_operators, async {

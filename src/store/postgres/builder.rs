@@ -13,21 +13,10 @@ use crate::db::postgres::sql;
 use crate::db::postgres::statements::{Bounds, Statements};
 use crate::db::sql::SchemaName;
 use crate::error::{Error, ErrorKind};
+use crate::store::Isolation;
 
 /// Advisory locks in the shape that is used here, `xid8` and `pg_current_xact_id` exist from this version on.
 const OLDEST_VERSION: i32 = 130_000;
-
-/// The isolation level of the claim's transaction, whatever the pool's default is (S12).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Isolation {
-    /// The default.
-    #[default]
-    ReadCommitted,
-    /// One snapshot for the handler, from the claim on.
-    RepeatableRead,
-    /// Handlers may fail with 40001; answer [`RetryLater`](crate::RetryLater). The store's own table adds none.
-    Serializable,
-}
 
 /// Builds a [`PostgresStore`].
 #[must_use]

@@ -23,7 +23,7 @@ use crate::db::sql::SchemaName;
 use crate::error::{Error, ErrorKind};
 use crate::policy::State;
 
-pub use builder::{Isolation, PostgresStoreBuilder};
+pub use builder::PostgresStoreBuilder;
 pub use claim::PostgresClaim;
 use completed::Completed;
 use unkeyed::PostgresUnkeyed;
@@ -91,7 +91,7 @@ impl PostgresStore {
     /// `schema` is quoted as an identifier; without it the tables go where the search path leads.
     #[must_use]
     pub fn schema_sql(version: usize, schema: Option<&str>) -> Option<String> {
-        migrate::schema_sql(sql::MIGRATIONS, version, schema)
+        migrate::schema_sql(sql::MIGRATIONS, version, schema, SchemaName::new)
     }
 }
 

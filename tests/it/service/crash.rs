@@ -43,6 +43,11 @@ async fn a_kill_in_the_middle_leaves_no_row_and_a_free_key_on_postgres() {
     a_kill_in_the_middle_leaves_no_row_and_a_free_key(Engine::postgres().await).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_in_the_middle_leaves_no_row_and_a_free_key_on_mariadb() {
+    a_kill_in_the_middle_leaves_no_row_and_a_free_key(Engine::mysql().await).await;
+}
+
 const KILLS: u32 = 9;
 const LASTS: Duration = Duration::from_secs(12);
 
@@ -134,6 +139,11 @@ async fn kills_under_load_leave_one_effect_an_operation_on_sqlite() {
 #[tokio::test(flavor = "multi_thread")]
 async fn kills_under_load_leave_one_effect_an_operation_on_postgres() {
     kills_under_load_leave_one_effect_an_operation(Engine::postgres().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_under_load_leave_one_effect_an_operation_on_mariadb() {
+    kills_under_load_leave_one_effect_an_operation(Engine::mysql().await).await;
 }
 
 // Stop accepting, finish requests, drain, exit 0: also a request whose client has left (H27).

@@ -57,6 +57,11 @@ async fn fifty_identical_requests_make_one_payment_on_postgres() {
     fifty_identical_requests_make_one_payment(Engine::postgres().await).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_identical_requests_make_one_payment_on_mariadb() {
+    fifty_identical_requests_make_one_payment(Engine::mysql().await).await;
+}
+
 // H46, case C28: duplicates hold no connection; other keys are served meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_duplicates_of_a_slow_request_disturb_nobody_with_a_pool_of_five() {
@@ -125,6 +130,11 @@ async fn another_body_is_refused_while_the_first_is_running_on_postgres() {
     another_body_is_refused_while_the_first_is_running(Engine::postgres().await).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn another_body_is_refused_while_the_first_is_running_on_mariadb() {
+    another_body_is_refused_while_the_first_is_running(Engine::mysql().await).await;
+}
+
 // The duplicates of a request that runs in *another* process are told at once, too (case C04).
 async fn two_processes_share_their_keys(engine: Engine) {
     let one = Service::start(&engine.url(), "127.0.0.1:0", 5);
@@ -153,4 +163,9 @@ async fn two_processes_share_their_keys_on_sqlite() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_processes_share_their_keys_on_postgres() {
     two_processes_share_their_keys(Engine::postgres().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_processes_share_their_keys_on_mariadb() {
+    two_processes_share_their_keys(Engine::mysql().await).await;
 }

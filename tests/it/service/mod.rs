@@ -12,6 +12,7 @@ use crate::support::postgres::options;
 pub enum Engine {
     Sqlite(tempfile::TempDir),
     Postgres(String),
+    MySql(String),
 }
 
 impl Engine {
@@ -28,11 +29,20 @@ impl Engine {
         Self::Postgres(name)
     }
 
+    pub async fn mysql() -> Self {
+        Self::MySql(crate::support::mysql::new_database().await)
+    }
+
     pub fn url(&self) -> String {
         match self {
             Self::Sqlite(folder) => format!("sqlite:{}", folder.path().join("payments.sqlite").display()),
             Self::Postgres(name) => {
                 let url = std::env::var("POSTGRES_URL").unwrap();
+                let (server, _) = url.rsplit_once('/').unwrap();
+                format!("{server}/{name}")
+            }
+            Self::MySql(name) => {
+                let url = std::env::var("MYSQL_URL").unwrap();
                 let (server, _) = url.rsplit_once('/').unwrap();
                 format!("{server}/{name}")
             }

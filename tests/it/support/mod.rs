@@ -6,6 +6,8 @@ pub mod counters;
 pub mod fake;
 pub mod grpc;
 pub mod http;
+pub mod mysql;
+pub mod mysql_proxy;
 pub mod postgres;
 pub mod proxy;
 pub mod service;
