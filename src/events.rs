@@ -24,6 +24,10 @@ pub(crate) enum Event {
     TransactionEnded,
     /// A story ended without an outcome: its task was cancelled.
     Dropped,
+    /// An operator has freed a key, given it an answer, or deleted its record.
+    OperatorReleased,
+    OperatorSettled,
+    OperatorForgot,
     Panicked,
     NotKept,
     StoreError,
@@ -46,6 +50,9 @@ impl Event {
             #[cfg(any(feature = "postgres", feature = "sqlite"))]
             Self::TransactionEnded => "transaction_ended",
             Self::Dropped => "dropped",
+            Self::OperatorReleased => "operator_released",
+            Self::OperatorSettled => "operator_settled",
+            Self::OperatorForgot => "operator_forgot",
             Self::Panicked => "panicked",
             Self::NotKept => "not_kept",
             Self::StoreError => "store_error",

@@ -40,7 +40,7 @@
 //! | what | where |
 //! |---|---|
 //! | the layer and its settings | [`IdempotencyLayer`], [`layer`] |
-//! | stores | [`MemoryStore`], `PostgresStore`, `SqliteStore`; the contract for others in [`store`] |
+//! | stores | [`MemoryStore`], `PostgresStore`, `SqliteStore`, `LeaseStore`; the contract for others in [`store`] |
 //! | what handlers get | `Tx` (features `postgres`, `sqlite`), [`Attempt`] |
 //! | what handlers say | [`Outcome`], [`Retention`], [`RetryLater`] |
 //! | whose key it is | [`Scope`] |
@@ -55,8 +55,8 @@
 //! # Features
 //! - `axum` (default): `Tx` and [`Attempt`] as extractors, [`Outcome`] and [`Retention`] as response parts, and the
 //!   original path of nested routers.
-//! - `sqlite` (default): `SqliteStore`, with the bundled SQLite.
-//! - `postgres` (default): `PostgresStore`. TLS is chosen by a feature of sqlx in the host.
+//! - `sqlite` (default): `SqliteStore` and `LeaseStore`, with the bundled SQLite.
+//! - `postgres` (default): `PostgresStore` and `LeaseStore`. TLS is chosen by a feature of sqlx in the host.
 //! - `tracing`: log lines, and the caller's span on the task that a request runs on.
 //! - `metrics`: the counter `idempotency_events_total` with the label `event`.
 //! - `testing`: conformance kit for stores, `ManualClock`, and `TestTx` and `attempt` for unit tests of handlers.
@@ -91,7 +91,7 @@ pub mod testing;
 pub use attempt::Attempt;
 pub use clock::{Clock, SystemClock};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub use db::{Dialect, Tx, TxError, is_retryable};
+pub use db::{Dialect, LeaseDialect, Tx, TxError, is_retryable};
 pub use error::{Error, ErrorKind};
 #[cfg(feature = "axum")]
 pub use extract::NoAttempt;
@@ -101,6 +101,8 @@ pub use lookup::{Endpoint, LookupKey};
 pub use policy::{Outcome, Retention, Unguarded};
 pub use problem::RetryLater;
 pub use scope::{Scope, ScopeId};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use store::LeaseStore;
 pub use store::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use store::PostgresStore;

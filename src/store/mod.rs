@@ -18,6 +18,8 @@ mod sqlite;
 mod any;
 mod coded;
 mod lease;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod leased;
 mod memory;
 mod operate;
 mod request;
@@ -37,6 +39,8 @@ use crate::record::{Answer, Record};
 pub use any::{AnyClaim, AnyStore};
 pub use coded::{BodyCodec, CodedClaim, CodedStore};
 pub use lease::{Boxed, Checkpoint, LeaseControl, OnUnknown};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use leased::{LeaseClaim, LeaseStore, Resumed};
 pub use memory::{MemoryClaim, MemoryStore};
 pub use operate::{Entry, Holder, Operate, Operated};
 #[cfg(feature = "postgres")]

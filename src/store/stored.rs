@@ -5,7 +5,7 @@ use crate::events::{Event, emit};
 use crate::fingerprint::{Fingerprint, Match};
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub(super) use row::verdict;
+pub(super) use row::{told, verdict};
 
 /// Compares, and counts what cannot be compared (H18).
 pub(super) fn compare(request: &ClaimRequest, stored: &Fingerprint) -> Match {
@@ -27,7 +27,8 @@ mod row {
     use crate::record::{Answer, Record};
     use crate::store::{ClaimRequest, Verdict};
 
-    /// The verdict of a live row: the one way from columns (S1). The fingerprint is compared before the answer is decoded (case F16).
+    /// The verdict of a live row: the one way from columns (S1). The fingerprint is compared before the answer is decoded
+    /// (case F16).
     pub(in crate::store) fn verdict<C>(
         request: &ClaimRequest,
         state: State,
@@ -35,7 +36,16 @@ mod row {
         answer: Option<Bytes>,
     ) -> Result<Verdict<C>, Error> {
         let stored = Fingerprint::from_bytes(fingerprint).ok_or(ErrorKind::Unreadable)?;
-        Ok(match judge(state, compare(request, &stored)) {
+        told(judge(state, compare(request, &stored)), stored, answer)
+    }
+
+    /// A judgement as the verdict of whoever has met the row.
+    pub(in crate::store) fn told<C>(
+        judgement: Judgement,
+        stored: Fingerprint,
+        answer: Option<Bytes>,
+    ) -> Result<Verdict<C>, Error> {
+        Ok(match judgement {
             Judgement::Mismatch => Verdict::Mismatch,
             Judgement::InProgress => Verdict::InProgress { retry_after: None },
             Judgement::Orphaned => Verdict::Orphaned,

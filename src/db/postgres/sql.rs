@@ -190,21 +190,24 @@ WHERE expired.scope = batch.scope AND expired.id_key = batch.id_key AND expired.
 "#;
 
 /// What a store must know of its server: version, whether it is a read-only replica, and the schema of the table
-/// (where it stands on the search path, else where it would be created). Parameter: 1 schema, if one was named.
+/// (where it stands on the search path, else where it would be created). Parameters: 1 schema, if one was named, 2 table.
 pub(crate) const INSPECT: &str = r#"
 SELECT
     current_setting('server_version_num')::int4 AS version,
     pg_is_in_recovery() AS replica,
     coalesce($1, (
         SELECT n.nspname::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-        WHERE c.oid = to_regclass('idempotency_keys')
+        WHERE c.oid = to_regclass($2)
     ), current_schema()::text) AS schema
 "#;
 
 pub(crate) const SCHEMA_EXISTS: &str = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)";
 pub(crate) const CREATE_SCHEMA: &str = "CREATE SCHEMA IF NOT EXISTS {schema_name}";
 
-pub(crate) const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/postgres/0001_keys.sql")];
+pub(crate) const MIGRATIONS: &[&str] = &[
+    include_str!("../../../migrations/postgres/0001_keys.sql"),
+    include_str!("../../../migrations/postgres/0002_leases.sql"),
+];
 pub(crate) const HISTORY: &str = r#"
 CREATE TABLE IF NOT EXISTS {schema}idempotency_migrations (
     version    int4 PRIMARY KEY,

@@ -4,18 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::{ConnectOptions, PgPool, Postgres, Row};
+use sqlx::{PgPool, Postgres};
 
 use super::{PostgresStore, Shared};
 use crate::db::begin::begin;
 use crate::db::fault::in_claim;
+use crate::db::postgres::inspect::{schema_of, statement_cache_is_on};
 use crate::db::postgres::sql;
 use crate::db::postgres::statements::{Bounds, Statements};
-use crate::db::sql::SchemaName;
-use crate::error::{Error, ErrorKind};
-
-/// Advisory locks in the shape that is used here, `xid8` and `pg_current_xact_id` exist from this version on.
-const OLDEST_VERSION: i32 = 130_000;
+use crate::error::Error;
+#[cfg(doc)]
+use crate::error::ErrorKind;
 
 /// The isolation level of the claim's transaction, whatever the pool's default is (S12).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,26 +92,10 @@ impl PostgresStoreBuilder {
     /// [`ErrorKind::Setup`] for a schema name that cannot be one, a server before 13, a read-only replica, or a search
     /// path that leads nowhere; [`ErrorKind::Unavailable`] if the server cannot be reached.
     pub async fn build(self) -> Result<PostgresStore, Error> {
-        let setup = |what: &str| Error::with_source(ErrorKind::Setup, what);
         let persistent = statement_cache_is_on(&self.pool);
         let mut transaction = begin(&self.pool, sql::BEGIN).await.map_err(in_claim::<Postgres>)?;
-        let seen = sqlx::query(sql::INSPECT)
-            .persistent(persistent)
-            .bind(self.schema.as_deref())
-            .fetch_one(&mut *transaction)
-            .await
-            .map_err(in_claim::<Postgres>)?;
+        let schema = schema_of(&mut transaction, self.schema.as_deref(), "idempotency_keys", persistent).await?;
         drop(transaction);
-        let version: i32 = seen.try_get("version").map_err(in_claim::<Postgres>)?;
-        if version < OLDEST_VERSION {
-            return Err(setup("Postgres 13 or newer is needed"));
-        }
-        if seen.try_get("replica").map_err(in_claim::<Postgres>)? {
-            return Err(setup("the pool leads to a read-only replica"));
-        }
-        let schema: Option<String> = seen.try_get("schema").map_err(in_claim::<Postgres>)?;
-        let schema = schema.ok_or_else(|| setup("the search path leads to no schema; name one"))?;
-        let schema = SchemaName::new(&schema).ok_or_else(|| setup("not a name for a schema"))?;
         let strict = self.isolation != Isolation::ReadCommitted;
         let (begin, begin_unkeyed) = match self.isolation {
             Isolation::ReadCommitted => (sql::BEGIN, sql::BEGIN_MARKED),
@@ -136,12 +119,6 @@ impl PostgresStoreBuilder {
             }),
         })
     }
-}
-
-/// The pool's options show their cache only in their URL form.
-fn statement_cache_is_on(pool: &PgPool) -> bool {
-    let url = pool.connect_options().to_url_lossy();
-    !url.query_pairs().any(|(name, value)| name == "statement-cache-capacity" && value == "0")
 }
 
 impl fmt::Debug for PostgresStoreBuilder {
