@@ -153,7 +153,7 @@ pub enum Take {
 }
 
 /// What an owner does with its row.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
     /// So long from now.
     Renew(Duration),

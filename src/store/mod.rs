@@ -53,7 +53,7 @@ pub use sqlite::{SqliteClaim, SqliteStore};
 /// Holds the keys.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an idempotency store",
-    note = "use `PostgresStore`, `SqliteStore` or `MemoryStore`, or implement `Store` for it"
+    note = "use `PostgresStore`, `SqliteStore`, `LeaseStore` or `MemoryStore`, or implement `Store` for it"
 )]
 pub trait Store: Clone + Send + Sync + 'static {
     /// The guard of a claimed key.

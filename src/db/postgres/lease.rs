@@ -15,8 +15,8 @@ use sqlx::{PgConnection, PgPool, Postgres, Row, SqlStr};
 use super::inspect::{schema_of, statement_cache_is_on};
 use crate::db::fault::in_claim;
 use crate::db::lease::{
-    Asked, Change, Found, Granted, LeaseDialect, NOBODY, NewLease, Operation, Owner, Search, Seen, Standing, Take, Table,
-    checkpoint, microseconds,
+    Asked, Change, Found, Granted, LeaseDialect, NOBODY, NewLease, Operation, Owner, Search, Seen, Standing, Table,
+    Take, checkpoint, microseconds,
 };
 use crate::db::migrate;
 use crate::db::sql::{SchemaName, expand};

@@ -21,8 +21,8 @@ use super::wait::patiently;
 use crate::db::begin::begin_in_turn;
 use crate::db::fault::{Fault, fault};
 use crate::db::lease::{
-    Asked, Change, Found, Granted, LeaseDialect, NOBODY, NewLease, Operation, Owner, Search, Seen, Standing, Stored, Take,
-    Table, checkpoint, microseconds,
+    Asked, Change, Found, Granted, LeaseDialect, NOBODY, NewLease, Operation, Owner, Search, Seen, Standing, Stored,
+    Table, Take, checkpoint, microseconds,
 };
 use crate::db::migrate;
 use crate::error::{Error, ErrorKind};
@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// the row's owner.
 const RIVAL_TURN: Duration = Duration::from_millis(250);
 const RIVAL_PATIENCE: Duration = Duration::from_millis(20);
-/// How long a renewal that has its turn waits for the write lock before it is told that the row is locked.
+/// How long a renewal that has its turn waits for the write lock at most before it is told that the row is locked.
 const RENEWAL_PATIENCE: Duration = Duration::from_millis(100);
 /// Connections that read.
 const DESK: u32 = 4;
@@ -116,10 +116,8 @@ fn is_busy(error: &sqlx::Error) -> bool {
 impl SqliteLeases {
     async fn look(&self, lookup: &LookupKey) -> Result<Option<Seen>, sqlx::Error> {
         let until = Instant::now() + PATIENCE;
-        let row = patiently!(
-            until,
-            of(sql::LOOK, lookup).fetch_optional(&mut *acquire(&self.desk, until).await?).await
-        )?;
+        let row =
+            patiently!(until, of(sql::LOOK, lookup).fetch_optional(&mut *acquire(&self.desk, until).await?).await)?;
         row.map(|row| seen(&row)).transpose()
     }
 
@@ -195,9 +193,12 @@ impl Table for SqliteLeases {
     }
 
     async fn change(&self, owner: &Owner, wanted: Change<'_>) -> Result<bool, sqlx::Error> {
-        let is_renewal = matches!(wanted, Change::Renew(_));
+        let (is_renewal, patience) = match wanted {
+            Change::Renew(lease) => (true, RENEWAL_PATIENCE.min(lease / 10)),
+            _ => (false, PATIENCE),
+        };
         let mut books = self.books().await?;
-        let until = Instant::now() + if is_renewal { RENEWAL_PATIENCE } else { PATIENCE };
+        let until = Instant::now() + patience;
         match patiently!(until, changed(change(owner, &wanted), &mut books).await) {
             Err(error) if is_renewal && is_busy(&error) => Ok(false),
             done => done,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{Shared, within};
+use super::{CONFLICTS, Shared, jitter, within};
 use crate::db::LeaseDialect;
 use crate::db::lease::{Change, Granted, Owner, Standing, Stored, Table};
 use crate::error::{Error, ErrorKind};
@@ -73,8 +73,17 @@ pub(super) struct Control<DB: LeaseDialect> {
 impl<DB: LeaseDialect> Control<DB> {
     /// Whether the owner's row was changed.
     async fn change(&self, change: Change<'_>) -> Result<bool, Error> {
-        let changed = self.shared.table.change(&self.owner, change);
-        within(self.limit, async { changed.await.map_err(DB::Table::error) }).await
+        within(self.limit, async {
+            let mut conflicts = 0;
+            loop {
+                match self.shared.table.change(&self.owner, change).await.map_err(DB::Table::error) {
+                    Err(error) if conflicts < CONFLICTS && error.kind() == ErrorKind::Conflict => conflicts += 1,
+                    changed => return changed,
+                }
+                sleep(jitter(conflicts)).await;
+            }
+        })
+        .await
     }
 
     pub(super) async fn standing(&self) -> Result<Option<Standing>, Error> {

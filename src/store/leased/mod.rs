@@ -31,6 +31,9 @@ pub use claim::LeaseClaim;
 const LOOKS: u32 = 4;
 /// How often it asks again after an answer that did not come.
 const LOST: u32 = 2;
+/// How often one statement is sent again that the database has given up in favour of another one: where a pool's
+/// default is SERIALIZABLE, claims of different keys can be in each other's way.
+const CONFLICTS: u32 = 12;
 /// How long a claim is held without a renewal unless it is told otherwise.
 const LEASE: Duration = Duration::from_secs(30);
 /// How long one call may take unless it is told otherwise.
@@ -136,18 +139,17 @@ impl<DB: LeaseDialect> LeaseStore<DB> {
     }
 
     async fn ask(&self, request: &ClaimRequest) -> Result<Verdict<LeaseClaim<DB>>, Error> {
-        let mut lost = 0;
-        for look in 0..LOOKS {
-            if look > 0 {
-                sleep(jitter(look)).await;
-            }
+        let (mut looks, mut lost, mut conflicts) = (0, 0, 0);
+        while looks < LOOKS {
             match self.step(request).await {
                 Ok(Some(verdict)) => return Ok(verdict),
-                Ok(None) => {}
+                Ok(None) => looks += 1,
                 // What was sent may have been done; the next look recognises its own token (S6).
-                Err(error) if lost < LOST && is_passing(error.kind()) => lost += 1,
+                Err(error) if lost < LOST && error.kind() == ErrorKind::Unavailable => lost += 1,
+                Err(error) if conflicts < CONFLICTS && error.kind() == ErrorKind::Conflict => conflicts += 1,
                 Err(error) => return Err(error),
             }
+            sleep(jitter(looks + lost + conflicts)).await;
         }
         Ok(Verdict::InProgress { retry_after: None })
     }
@@ -206,6 +208,23 @@ impl LeaseStore<sqlx::Postgres> {
     pub async fn in_schema(pool: sqlx::PgPool, schema: &str) -> Result<Self, Error> {
         Self::open(pool, Some(schema)).await
     }
+
+    /// The SQL of one migration, for hosts that keep their own history, from 1: see
+    /// [`PostgresStore::schema_sql`](crate::PostgresStore::schema_sql), whose versions these are.
+    #[must_use]
+    pub fn schema_sql(version: usize, schema: Option<&str>) -> Option<String> {
+        crate::PostgresStore::schema_sql(version, schema)
+    }
+}
+
+#[cfg(feature = "sqlite")]
+impl LeaseStore<sqlx::Sqlite> {
+    /// The SQL of one migration, for hosts that keep their own history, from 1: see
+    /// [`SqliteStore::schema_sql`](crate::SqliteStore::schema_sql), whose versions these are.
+    #[must_use]
+    pub fn schema_sql(version: usize) -> Option<&'static str> {
+        crate::SqliteStore::schema_sql(version)
+    }
 }
 
 /// Where a row stands.
@@ -213,15 +232,10 @@ fn state(completed: bool, ended: bool, held: bool) -> State {
     if completed { State::Completed } else { State::of_lease(ended, held) }
 }
 
-/// Whether the same question may be answered a moment later.
-fn is_passing(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Unavailable | ErrorKind::Conflict)
-}
-
-/// Up to 5 ms, doubled with each look: rivals shall not come in step.
-fn jitter(look: u32) -> Duration {
+/// Up to 5 ms, doubled with each further try: rivals shall not come in step.
+fn jitter(tries: u32) -> Duration {
     let [random, ..] = Uuid::new_v4().into_bytes();
-    Duration::from_millis(5) * (1 << look.min(4)) / 2 * u32::from(random) / 255
+    Duration::from_millis(5) * (1 << tries.clamp(1, 5)) / 2 * u32::from(random) / 255
 }
 
 impl<DB: LeaseDialect> Store for LeaseStore<DB> {
@@ -236,7 +250,8 @@ impl<DB: LeaseDialect> Store for LeaseStore<DB> {
 
 impl<DB: LeaseDialect> Purge for LeaseStore<DB> {
     async fn purge(&self, limit: u32) -> Result<u64, Error> {
-        self.shared.table.purge(limit).await.map_err(DB::Table::error)
+        let purged = self.shared.table.purge(limit);
+        within(self.limit, async { purged.await.map_err(DB::Table::error) }).await
     }
 }
 
@@ -248,7 +263,10 @@ impl<DB: LeaseDialect> Clone for LeaseStore<DB> {
 
 impl<DB: LeaseDialect> fmt::Debug for LeaseStore<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeaseStore").field("lease", &self.lease).field("on_unknown", &self.on_unknown).finish_non_exhaustive()
+        f.debug_struct("LeaseStore")
+            .field("lease", &self.lease)
+            .field("on_unknown", &self.on_unknown)
+            .finish_non_exhaustive()
     }
 }
 

@@ -10,7 +10,8 @@ use crate::support::postgres::{options, pool_of, pool_on};
 async fn serializable() -> PostgresLab {
     let schema: String =
         sqlx::query_scalar("SELECT current_schema()::text").fetch_one(&pool_of(1).await).await.unwrap();
-    let options = options().options([("search_path", schema.as_str()), ("default_transaction_isolation", "serializable")]);
+    let options =
+        options().options([("search_path", schema.as_str()), ("default_transaction_isolation", "serializable")]);
     PostgresLab::on(pool_on(options, 20).await).await
 }
 
@@ -29,7 +30,9 @@ impl BodyCodec for Reversed {
 idempotency::store_conformance!(postgres, async { Leased(PostgresLab::new().await) });
 idempotency::store_conformance!(postgres_serializable, async { Leased(serializable().await) });
 idempotency::store_conformance!(sqlite, async { Leased(SqliteLab::new().await) });
-idempotency::store_conformance!(any_postgres, async { Wrapped { leased: Leased(PostgresLab::new().await), wrap: any } });
+idempotency::store_conformance!(any_postgres, async {
+    Wrapped { leased: Leased(PostgresLab::new().await), wrap: any }
+});
 idempotency::store_conformance!(any_sqlite, async { Wrapped { leased: Leased(SqliteLab::new().await), wrap: any } });
 idempotency::store_conformance!(coded_postgres, async {
     Wrapped { leased: Leased(PostgresLab::new().await), wrap: |store| CodedStore::new(store, Reversed) }

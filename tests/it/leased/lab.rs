@@ -32,7 +32,10 @@ pub trait Lab: Sized + Send + Sync + 'static {
     fn elsewhere(&self) -> impl Future<Output = Pool<Self::DB>> + Send;
     fn run(&self, sql: String) -> impl Future<Output = u64> + Send;
     fn count(&self, sql: String) -> impl Future<Output = i64> + Send;
-    fn write(tx: &mut Transaction<'_, Self::DB>, what: &'static str) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+    fn write(
+        tx: &mut Transaction<'_, Self::DB>,
+        what: &'static str,
+    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 
     /// A handle on the table, as another process would open it.
     fn store(&self) -> impl Future<Output = LeaseStore<Self::DB>> + Send {
@@ -184,15 +187,12 @@ impl<L: Lab> Harness for Leased<L> {
 }
 
 /// The same in some wrapping.
-pub struct Wrapped<L, W> {
+pub struct Wrapped<L: Lab, W> {
     pub leased: Leased<L>,
-    pub wrap: fn(LeaseStore<<L as Lab>::DB>) -> W,
+    pub wrap: fn(LeaseStore<L::DB>) -> W,
 }
 
-impl<L: Lab, W: Store> Harness for Wrapped<L, W>
-where
-    L: Lab,
-{
+impl<L: Lab, W: Store> Harness for Wrapped<L, W> {
     type Store = W;
 
     const FREES_ON_DROP: bool = false;

@@ -120,7 +120,8 @@ async fn a_renewal_that_is_cut_at_any_poll_leaves_the_lease_alone<L: Lab>() {
 
 // S5, case L02
 async fn a_lease_of_zero_is_refused<L: Lab>() {
-    let store = L::new().await.store().await;
+    let lab = L::new().await;
+    let store = lab.store().await;
     for lease in [Duration::ZERO, Duration::from_millis(2)] {
         assert_eq!(store.clone().lease(lease).unwrap_err().kind(), ErrorKind::Setup);
     }

@@ -85,7 +85,8 @@ async fn an_unknown_key_is_settled<L: Lab>() {
 }
 
 async fn a_running_key_is_left_alone<L: Lab>() {
-    let store = L::new().await.store().await;
+    let lab = L::new().await;
+    let store = lab.store().await;
     let Ok(Verdict::Claimed(claim)) = store.claim(&request("k", 1)).await else { panic!() };
     let entry = found(&store, "k").await;
     assert_eq!(entry.state, State::Running);
@@ -97,7 +98,8 @@ async fn a_running_key_is_left_alone<L: Lab>() {
 }
 
 async fn a_completed_key_is_forgotten_only<L: Lab>() {
-    let store = L::new().await.store().await;
+    let lab = L::new().await;
+    let store = lab.store().await;
     completed(&store, &request("k", 1), answer("done")).await;
     let entry = found(&store, "k").await;
     assert_eq!((entry.state, entry.status), (State::Completed, Some(StatusCode::CREATED)));

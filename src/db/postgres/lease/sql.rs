@@ -20,7 +20,11 @@ macro_rules! row {
 macro_rules! picked {
     ($alias:literal) => {
         concat!(
-            $alias, ".scope = picked.scope AND ", $alias, ".id_key = picked.id_key AND ", $alias,
+            $alias,
+            ".scope = picked.scope AND ",
+            $alias,
+            ".id_key = picked.id_key AND ",
+            $alias,
             ".endpoint = picked.endpoint"
         )
     };
@@ -31,7 +35,10 @@ macro_rules! pick {
     ($condition:expr) => {
         concat!(
             "WITH picked AS MATERIALIZED (SELECT scope, id_key, endpoint FROM {schema}idempotency_leases WHERE ",
-            row!(), " AND ", $condition, " FOR UPDATE SKIP LOCKED) "
+            row!(),
+            " AND ",
+            $condition,
+            " FOR UPDATE SKIP LOCKED) "
         )
     };
 }
@@ -40,9 +47,13 @@ macro_rules! pick {
 macro_rules! settled {
     ($retention:literal, $answer:literal) => {
         concat!(
-            "state = 1, held = false, answer = ", $answer, ", settled_at = clock_timestamp(), \
+            "state = 1, held = false, answer = ",
+            $answer,
+            ", settled_at = clock_timestamp(), \
              locked_until = clock_timestamp(), checkpoint_step = NULL, checkpoint = NULL, \
-             expires_at = greatest(accepted_at + ", $retention, " * interval '1 microsecond', \
+             expires_at = greatest(accepted_at + ",
+            $retention,
+            " * interval '1 microsecond', \
              clock_timestamp() + interval '60 seconds')"
         )
     };
@@ -52,8 +63,12 @@ macro_rules! settled {
 macro_rules! prolonged {
     ($lease:literal) => {
         concat!(
-            "locked_until = greatest(lease.locked_until, clock_timestamp() + ", $lease, " * interval '1 microsecond'), \
-             expires_at = greatest(lease.expires_at, clock_timestamp() + ", $lease, " * interval '1 microsecond')"
+            "locked_until = greatest(lease.locked_until, clock_timestamp() + ",
+            $lease,
+            " * interval '1 microsecond'), \
+             expires_at = greatest(lease.expires_at, clock_timestamp() + ",
+            $lease,
+            " * interval '1 microsecond')"
         )
     };
 }
@@ -91,10 +106,16 @@ macro_rules! take {
         concat!(
             pick!(concat!("token = $9 AND fence = $10 AND ", $condition)),
             "UPDATE {schema}idempotency_leases AS lease SET state = 0, fingerprint = $4, token = $5, held = $6,
-                fence = greatest(lease.fence + 1, ", micros!(), "),
+                fence = greatest(lease.fence + 1, ",
+            micros!(),
+            "),
                 locked_until = clock_timestamp() + $7 * interval '1 microsecond',
-                settled_at = NULL, answer = NULL, ", $set, "
-            FROM picked WHERE ", picked!("lease"), " AND lease.token = $9
+                settled_at = NULL, answer = NULL, ",
+            $set,
+            "
+            FROM picked WHERE ",
+            picked!("lease"),
+            " AND lease.token = $9
             RETURNING lease.fence, lease.attempt, lease.checkpoint_step, lease.checkpoint"
         )
     };
@@ -147,7 +168,11 @@ const STANDING: &str = concat!("SELECT state FROM {schema}idempotency_leases WHE
 macro_rules! hold {
     ($set:literal) => {
         concat!(
-            "WITH own AS (UPDATE {schema}idempotency_leases AS lease SET ", $set, prolonged!("$5"), " WHERE ", row!(),
+            "WITH own AS (UPDATE {schema}idempotency_leases AS lease SET ",
+            $set,
+            prolonged!("$5"),
+            " WHERE ",
+            row!(),
             " AND token = $4 AND state = 0 RETURNING 1 AS one) SELECT 1 / count(*) FROM own"
         )
     };
@@ -170,8 +195,7 @@ macro_rules! search {
     };
 }
 
-const FIND: &str =
-    search!("scope = $1 AND id_key = $2 AND ($3::text IS NULL OR endpoint = $3) ORDER BY endpoint");
+const FIND: &str = search!("scope = $1 AND id_key = $2 AND ($3::text IS NULL OR endpoint = $3) ORDER BY endpoint");
 /// Parameters: 1 age in microseconds, 2 limit.
 const STUCK: &str = search!(
     "state = 0 AND (locked_until <= clock_timestamp() \

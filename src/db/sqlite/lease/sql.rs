@@ -13,8 +13,16 @@ macro_rules! row {
 macro_rules! settled {
     ($retention:literal, $answer:literal) => {
         concat!(
-            "state = 1, held = 0, answer = ", $answer, ", settled_at = ", clock!(), ", locked_until = ", clock!(),
-            ", checkpoint_step = NULL, checkpoint = NULL, expires_at = max(accepted_at + ", $retention, ", ", clock!(),
+            "state = 1, held = 0, answer = ",
+            $answer,
+            ", settled_at = ",
+            clock!(),
+            ", locked_until = ",
+            clock!(),
+            ", checkpoint_step = NULL, checkpoint = NULL, expires_at = max(accepted_at + ",
+            $retention,
+            ", ",
+            clock!(),
             " + 60000000)"
         )
     };
@@ -24,8 +32,15 @@ macro_rules! settled {
 macro_rules! prolonged {
     ($lease:literal) => {
         concat!(
-            "locked_until = max(locked_until, ", clock!(), " + ", $lease, "), expires_at = max(expires_at, ", clock!(),
-            " + ", $lease, ")"
+            "locked_until = max(locked_until, ",
+            clock!(),
+            " + ",
+            $lease,
+            "), expires_at = max(expires_at, ",
+            clock!(),
+            " + ",
+            $lease,
+            ")"
         )
     };
 }
@@ -55,8 +70,15 @@ macro_rules! take {
     ($set:expr, $condition:expr) => {
         concat!(
             "UPDATE idempotency_leases SET state = 0, fingerprint = ?4, token = ?5, held = ?6, fence = max(fence + 1, ",
-            clock!(), "), locked_until = ", clock!(), " + ?7, settled_at = NULL, answer = NULL, ", $set, " WHERE ", row!(),
-            " AND token = ?9 AND fence = ?10 AND ", $condition,
+            clock!(),
+            "), locked_until = ",
+            clock!(),
+            " + ?7, settled_at = NULL, answer = NULL, ",
+            $set,
+            " WHERE ",
+            row!(),
+            " AND token = ?9 AND fence = ?10 AND ",
+            $condition,
             " RETURNING fence, attempt, checkpoint_step, checkpoint"
         )
     };
@@ -114,15 +136,21 @@ pub(super) const STANDING: &str = concat!("SELECT state FROM idempotency_leases 
 macro_rules! search {
     ($condition:expr) => {
         concat!(
-            "SELECT scope, id_key, endpoint, state, token, fence, attempt, held, answer, checkpoint_step, ", clock!(),
-            " - accepted_at AS age, expires_at - ", clock!(), " AS expires_in, locked_until - ", clock!(),
-            " AS lease_left FROM idempotency_leases WHERE expires_at > ", clock!(), " AND ", $condition
+            "SELECT scope, id_key, endpoint, state, token, fence, attempt, held, answer, checkpoint_step, ",
+            clock!(),
+            " - accepted_at AS age, expires_at - ",
+            clock!(),
+            " AS expires_in, locked_until - ",
+            clock!(),
+            " AS lease_left FROM idempotency_leases WHERE expires_at > ",
+            clock!(),
+            " AND ",
+            $condition
         )
     };
 }
 
-pub(super) const FIND: &str =
-    search!("scope = ?1 AND id_key = ?2 AND (?3 IS NULL OR endpoint = ?3) ORDER BY endpoint");
+pub(super) const FIND: &str = search!("scope = ?1 AND id_key = ?2 AND (?3 IS NULL OR endpoint = ?3) ORDER BY endpoint");
 /// Parameters: 1 age, 2 limit.
 pub(super) const STUCK: &str = search!(concat!(
     "state = 0 AND (locked_until <= ",
