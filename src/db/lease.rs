@@ -9,6 +9,7 @@ use bytes::Bytes;
 use sqlx::{Database, Pool};
 
 use super::Dialect;
+use super::slot::depth;
 use crate::error::Error;
 use crate::fingerprint::Fingerprint;
 use crate::lookup::LookupKey;
@@ -50,7 +51,8 @@ pub trait Table: Sized + Send + Sync + 'static {
     fn standing(&self, owner: &Owner) -> impl Answer<Option<Standing>>;
 
     /// In the caller's transaction: takes the owner's row, prolongs its lease and, with a step, keeps a checkpoint.
-    /// `false`: it is not the owner's any more, and the transaction cannot commit.
+    /// `false`: it is not the owner's any more, and the transaction cannot commit. An error of configuration for a
+    /// connection on which that cannot be promised.
     fn hold(
         &self,
         connection: &mut <Self::Engine as Database>::Connection,
@@ -245,6 +247,15 @@ pub enum Operation<'a> {
     Settle(Stored<'a>),
     /// Away with it, completed or not.
     Forget,
+}
+
+/// Refuses a nested transaction: what makes one unable to commit is undone with it alone.
+pub(crate) fn is_outermost<DB: Dialect>(connection: &DB::Connection) -> Result<(), sqlx::Error> {
+    if depth::<DB>(connection) > 1 {
+        let what = "a nested transaction cannot guard: its end is not the end of what it is nested in";
+        return Err(sqlx::Error::Configuration(what.into()));
+    }
+    Ok(())
 }
 
 /// The token of a row that nobody owns; no random one has this form.

@@ -16,7 +16,7 @@ use super::inspect::{schema_of, statement_cache_is_on};
 use crate::db::fault::in_claim;
 use crate::db::lease::{
     Asked, Change, Found, Granted, LeaseDialect, NOBODY, NewLease, Operation, Owner, Search, Seen, Standing, Table,
-    Take, checkpoint, microseconds,
+    Take, checkpoint, is_outermost, microseconds,
 };
 use crate::db::migrate;
 use crate::db::sql::{SchemaName, expand};
@@ -134,6 +134,7 @@ impl Table for PostgresLeases {
         lease: Duration,
         step: Option<(&str, &[u8])>,
     ) -> Result<bool, sqlx::Error> {
+        is_outermost::<Postgres>(connection)?;
         let query = match step {
             None => self.owned(&self.texts.guard, owner).bind(microseconds(lease)),
             Some((step, state)) => {

@@ -22,7 +22,7 @@ use crate::db::begin::begin_in_turn;
 use crate::db::fault::{Fault, fault};
 use crate::db::lease::{
     Asked, Change, Found, Granted, LeaseDialect, NOBODY, NewLease, Operation, Owner, Search, Seen, Standing, Stored,
-    Table, Take, checkpoint, microseconds,
+    Table, Take, checkpoint, is_outermost, microseconds,
 };
 use crate::db::migrate;
 use crate::error::{Error, ErrorKind};
@@ -225,6 +225,8 @@ impl Table for SqliteLeases {
         if !sqlx::query_scalar::<_, bool>(sql::FOREIGN_KEYS).fetch_one(&mut *connection).await? {
             return Err(sqlx::Error::Configuration("a transaction that guards needs PRAGMA foreign_keys = ON".into()));
         }
+        // Only now: the count of nested transactions is current once the connection's thread has answered.
+        is_outermost::<Sqlite>(connection)?;
         if changed(owned(sql::END_IF_LOST, owner), connection).await? {
             return Ok(false);
         }

@@ -9,7 +9,6 @@ use crate::attempt::Attempt;
 use crate::db::LeaseDialect;
 use crate::db::fault::{Fault, fault};
 use crate::db::lease::{Standing, Table};
-use crate::db::slot::depth;
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit};
 
@@ -92,9 +91,6 @@ impl Attempt {
         let Some(control) = self.control().and_then(|control| control.as_any().downcast_ref::<Control<DB>>()) else {
             return Err(setup("this attempt holds no lease in a database of the transaction's engine"));
         };
-        if depth::<DB>(transaction) > 1 {
-            return Err(setup("a nested transaction cannot guard: its end is not the end of what it is nested in"));
-        }
         let table = &control.shared.table;
         match table.hold(transaction, &control.owner, control.lease, step).await {
             Ok(true) => Ok(()),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{CONFLICTS, Shared, jitter, within};
+use super::{Shared, jitter, within};
 use crate::db::LeaseDialect;
 use crate::db::lease::{Change, Granted, Owner, Standing, Stored, Table};
 use crate::error::{Error, ErrorKind};
@@ -74,10 +74,10 @@ impl<DB: LeaseDialect> Control<DB> {
     /// Whether the owner's row was changed.
     async fn change(&self, change: Change<'_>) -> Result<bool, Error> {
         within(self.limit, async {
-            let mut conflicts = 0;
+            let mut conflicts = 0_u32;
             loop {
                 match self.shared.table.change(&self.owner, change).await.map_err(DB::Table::error) {
-                    Err(error) if conflicts < CONFLICTS && error.kind() == ErrorKind::Conflict => conflicts += 1,
+                    Err(error) if error.kind() == ErrorKind::Conflict => conflicts = conflicts.saturating_add(1),
                     changed => return changed,
                 }
                 sleep(jitter(conflicts)).await;

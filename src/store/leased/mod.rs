@@ -31,9 +31,6 @@ pub use claim::LeaseClaim;
 const LOOKS: u32 = 4;
 /// How often it asks again after an answer that did not come.
 const LOST: u32 = 2;
-/// How often one statement is sent again that the database has given up in favour of another one: where a pool's
-/// default is SERIALIZABLE, claims of different keys can be in each other's way.
-const CONFLICTS: u32 = 12;
 /// How long a claim is held without a renewal unless it is told otherwise.
 const LEASE: Duration = Duration::from_secs(30);
 /// How long one call may take unless it is told otherwise.
@@ -139,17 +136,19 @@ impl<DB: LeaseDialect> LeaseStore<DB> {
     }
 
     async fn ask(&self, request: &ClaimRequest) -> Result<Verdict<LeaseClaim<DB>>, Error> {
-        let (mut looks, mut lost, mut conflicts) = (0, 0, 0);
+        let (mut looks, mut lost, mut conflicts) = (0, 0, 0_u32);
         while looks < LOOKS {
             match self.step(request).await {
                 Ok(Some(verdict)) => return Ok(verdict),
                 Ok(None) => looks += 1,
                 // What was sent may have been done; the next look recognises its own token (S6).
                 Err(error) if lost < LOST && error.kind() == ErrorKind::Unavailable => lost += 1,
-                Err(error) if conflicts < CONFLICTS && error.kind() == ErrorKind::Conflict => conflicts += 1,
+                // Where a pool's default is SERIALIZABLE, claims of different keys can be in each other's way. One of
+                // them gets through each time; the limit of the call ends it.
+                Err(error) if error.kind() == ErrorKind::Conflict => conflicts = conflicts.saturating_add(1),
                 Err(error) => return Err(error),
             }
-            sleep(jitter(looks + lost + conflicts)).await;
+            sleep(jitter(looks.saturating_add(lost).saturating_add(conflicts))).await;
         }
         Ok(Verdict::InProgress { retry_after: None })
     }

@@ -58,13 +58,19 @@ pub trait Lab: Sized + Send + Sync + 'static {
     }
 }
 
-pub struct PostgresLab(PgPool);
+/// What a test does itself goes through a pool of its own, whose settings are the server's.
+pub struct PostgresLab {
+    pool: PgPool,
+    own: PgPool,
+}
 
 impl PostgresLab {
     pub async fn on(pool: PgPool) -> Self {
         LeaseStore::new(pool.clone()).await.unwrap().migrate().await.unwrap();
         sqlx::raw_sql("CREATE TABLE effects (what text NOT NULL)").execute(&pool).await.unwrap();
-        Self(pool)
+        let schema: String = sqlx::query_scalar("SELECT current_schema()::text").fetch_one(&pool).await.unwrap();
+        let own = pool_on(options().options([("search_path", schema)]), 2).await;
+        Self { pool, own }
     }
 }
 
@@ -77,24 +83,24 @@ impl Lab for PostgresLab {
     }
 
     fn pool(&self) -> &PgPool {
-        &self.0
+        &self.pool
     }
 
     async fn elsewhere(&self) -> PgPool {
         let name = format!("d_{}", uuid::Uuid::new_v4().simple());
-        sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&self.0).await.unwrap();
-        let schema: String = sqlx::query_scalar("SELECT current_schema()::text").fetch_one(&self.0).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&self.own).await.unwrap();
+        let schema: String = sqlx::query_scalar("SELECT current_schema()::text").fetch_one(&self.own).await.unwrap();
         let pool = pool_on(options().database(&name), 2).await;
         LeaseStore::in_schema(pool.clone(), &schema).await.unwrap().migrate().await.unwrap();
         pool
     }
 
     async fn run(&self, sql: String) -> u64 {
-        sqlx::query(AssertSqlSafe(sql)).execute(&self.0).await.unwrap().rows_affected()
+        sqlx::query(AssertSqlSafe(sql)).execute(&self.own).await.unwrap().rows_affected()
     }
 
     async fn count(&self, sql: String) -> i64 {
-        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.0).await.unwrap()
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.own).await.unwrap()
     }
 
     async fn write(tx: &mut Transaction<'_, Postgres>, what: &'static str) -> Result<(), sqlx::Error> {
