@@ -184,3 +184,24 @@ pub(super) const PURGE: &str = concat!(
     clock!(),
     " ORDER BY expires_at LIMIT ?1)"
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // S3, S5, H44; cases L17 and L18: what changes a row compares a token, and every instant is made of SQLite's clock.
+    #[test]
+    fn every_change_compares_a_token_and_reads_the_databases_clock() {
+        for text in [TAKE_OVER, TAKE_AFRESH, RENEW, SETTLE, CHECKPOINT, SETTLE_AS, FORGET] {
+            assert!(text.contains("token = ?4") || text.contains("token = ?9"), "{text}");
+            assert!(text.contains(clock!()), "{text}");
+        }
+        // These write no instant but the first one of all.
+        for text in [DISPATCH, ABANDON, STOP, RELEASE, END_IF_LOST] {
+            assert!(text.contains("token = ?4"), "{text}");
+        }
+        for text in [INSERT, PURGE, LOOK] {
+            assert!(text.contains(clock!()), "{text}");
+        }
+    }
+}
