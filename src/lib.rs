@@ -41,7 +41,7 @@
 //! | what | where |
 //! |---|---|
 //! | the layer and its settings | [`IdempotencyLayer`], [`layer`] |
-//! | stores | [`MemoryStore`], `PostgresStore`, `MySqlStore`, `SqliteStore`; the contract for others in [`store`] |
+//! | stores | [`MemoryStore`], `PostgresStore`, `MySqlStore`, `SqliteStore`, `LeaseStore`; the contract for others in [`store`] |
 //! | what handlers get | `Tx` (features `postgres`, `mysql`, `sqlite`), [`Attempt`] |
 //! | what handlers say | [`Outcome`], [`Retention`], [`RetryLater`] |
 //! | whose key it is | [`Scope`] |
@@ -56,8 +56,8 @@
 //! # Features
 //! - `axum` (default): `Tx` and [`Attempt`] as extractors, [`Outcome`] and [`Retention`] as response parts, and the
 //!   original path of nested routers.
-//! - `sqlite` (default): `SqliteStore`, with the bundled SQLite.
-//! - `postgres` (default): `PostgresStore`. TLS is chosen by a feature of sqlx in the host.
+//! - `sqlite` (default): `SqliteStore` and `LeaseStore`, with the bundled SQLite.
+//! - `postgres` (default): `PostgresStore` and `LeaseStore`. TLS is chosen by a feature of sqlx in the host.
 //! - `mysql`: `MySqlStore`, for MariaDB and MySQL. TLS is chosen by a feature of sqlx in the host.
 //! - `tracing`: log lines, and the caller's span on the task that a request runs on.
 //! - `metrics`: the counter `idempotency_events_total` with the label `event`.
@@ -92,6 +92,8 @@ pub mod testing;
 
 pub use attempt::Attempt;
 pub use clock::{Clock, SystemClock};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use db::LeaseDialect;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub use db::{Dialect, Tx, TxError, is_retryable};
 pub use error::{Error, ErrorKind};
@@ -103,6 +105,8 @@ pub use lookup::{Endpoint, LookupKey};
 pub use policy::{Outcome, Retention, Unguarded};
 pub use problem::RetryLater;
 pub use scope::{Scope, ScopeId};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use store::LeaseStore;
 pub use store::MemoryStore;
 #[cfg(feature = "mysql")]
 pub use store::MySqlStore;

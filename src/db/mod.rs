@@ -3,6 +3,7 @@
 pub(crate) mod begin;
 pub(crate) mod dialect;
 pub(crate) mod fault;
+pub(crate) mod lease;
 pub(crate) mod migrate;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
@@ -16,4 +17,5 @@ pub(crate) mod tx;
 
 pub use dialect::Dialect;
 pub use fault::is_retryable;
+pub use lease::LeaseDialect;
 pub use tx::{Tx, TxError};

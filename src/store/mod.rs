@@ -22,6 +22,8 @@ mod coded;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod isolation;
 mod lease;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod leased;
 mod memory;
 mod operate;
 mod request;
@@ -45,6 +47,8 @@ pub use coded::{BodyCodec, CodedClaim, CodedStore};
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub use isolation::Isolation;
 pub use lease::{Boxed, Checkpoint, LeaseControl, OnUnknown};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use leased::{LeaseClaim, LeaseStore, Resumed};
 pub use memory::{MemoryClaim, MemoryStore};
 #[cfg(feature = "mysql")]
 pub use mysql::{MySqlClaim, MySqlStore, MySqlStoreBuilder};
@@ -59,7 +63,7 @@ pub use sqlite::{SqliteClaim, SqliteStore};
 /// Holds the keys.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an idempotency store",
-    note = "use `PostgresStore`, `MySqlStore`, `SqliteStore` or `MemoryStore`, or implement `Store` for it"
+    note = "use `PostgresStore`, `MySqlStore`, `SqliteStore`, `LeaseStore` or `MemoryStore`, or implement `Store` for it"
 )]
 pub trait Store: Clone + Send + Sync + 'static {
     /// The guard of a claimed key.

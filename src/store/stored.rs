@@ -6,6 +6,8 @@ use crate::fingerprint::{Fingerprint, Match};
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use row::StoredEntry;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(super) use row::told;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub(super) use row::verdict;
 
@@ -56,7 +58,8 @@ mod row {
         }
     }
 
-    /// The verdict of a live row: the one way from columns (S1). The fingerprint is compared before the answer is decoded (case F16).
+    /// The verdict of a live row: the one way from columns (S1). The fingerprint is compared before the answer is decoded
+    /// (case F16).
     pub(in crate::store) fn verdict<C>(
         request: &ClaimRequest,
         state: State,
@@ -64,7 +67,16 @@ mod row {
         answer: Option<Bytes>,
     ) -> Result<Verdict<C>, Error> {
         let stored = Fingerprint::from_bytes(fingerprint).ok_or(ErrorKind::Unreadable)?;
-        Ok(match judge(state, compare(request, &stored)) {
+        told(judge(state, compare(request, &stored)), stored, answer)
+    }
+
+    /// A judgement as the verdict of whoever has met the row.
+    pub(in crate::store) fn told<C>(
+        judgement: Judgement,
+        stored: Fingerprint,
+        answer: Option<Bytes>,
+    ) -> Result<Verdict<C>, Error> {
+        Ok(match judgement {
             Judgement::Mismatch => Verdict::Mismatch,
             Judgement::InProgress => Verdict::InProgress { retry_after: None },
             Judgement::Orphaned => Verdict::Orphaned,

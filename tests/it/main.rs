@@ -14,6 +14,7 @@ mod support;
 
 mod broken_stores;
 mod layer;
+mod leased;
 mod memory_store;
 mod mysql;
 mod postgres;

@@ -1,5 +1,7 @@
 //! Postgres: what the crate's own code must know of it.
 
+pub(crate) mod inspect;
+pub(crate) mod lease;
 mod locks;
 pub(crate) mod operate;
 pub(crate) mod sql;

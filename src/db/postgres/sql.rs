@@ -319,8 +319,8 @@ pub(crate) const TERMINATE: &str = "SELECT coalesce(bool_or(pg_terminate_backend
         AND relation = '{schema}idempotency_keys'::regclass";
 
 /// What a store must know of its server: version, whether it is a read-only replica, whether statements
-/// outside a transaction run under READ COMMITTED, and the schema of the table
-/// (where it stands on the search path, else where it would be created). Parameter: 1 schema, if one was named.
+/// outside a transaction run under READ COMMITTED, and the schema of the table (where it stands on the search path, else
+/// where it would be created). Parameters: 1 schema, if one was named, 2 table.
 pub(crate) const INSPECT: &str = r#"
 SELECT
     current_setting('server_version_num')::int4 AS version,
@@ -328,14 +328,17 @@ SELECT
     current_setting('default_transaction_isolation') = 'read committed' AS reads_committed,
     coalesce($1, (
         SELECT n.nspname::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-        WHERE c.oid = to_regclass('idempotency_keys')
+        WHERE c.oid = to_regclass($2)
     ), current_schema()::text) AS schema
 "#;
 
 pub(crate) const SCHEMA_EXISTS: &str = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)";
 pub(crate) const CREATE_SCHEMA: &str = "CREATE SCHEMA IF NOT EXISTS {schema_name}";
 
-pub(crate) const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/postgres/0001_keys.sql")];
+pub(crate) const MIGRATIONS: &[&str] = &[
+    include_str!("../../../migrations/postgres/0001_keys.sql"),
+    include_str!("../../../migrations/postgres/0002_leases.sql"),
+];
 pub(crate) const HISTORY: &str = r#"
 CREATE TABLE IF NOT EXISTS {schema}idempotency_migrations (
     version    int4 PRIMARY KEY,

@@ -1,5 +1,7 @@
 //! SQLite: what the crate's own code must know of it.
 
+pub(crate) mod inspect;
+pub(crate) mod lease;
 pub(crate) mod sql;
 pub(crate) mod statements;
 pub(crate) mod wait;
@@ -8,7 +10,8 @@ use sqlx::Sqlite;
 use sqlx::error::DatabaseError;
 
 use super::Dialect;
-use super::fault::Fault;
+use super::fault::{Fault, in_claim};
+use crate::error::{Error, ErrorKind};
 
 impl Dialect for Sqlite {
     const BEGIN: &'static str = sql::BEGIN;
@@ -39,4 +42,12 @@ fn code(error: &(dyn DatabaseError + 'static)) -> Option<i32> {
 /// where the statement itself is one of this crate.
 pub(crate) fn names_nothing(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Database(error) if code(error.as_ref()) == Some(1))
+}
+
+/// An error of one of this crate's own statements: what it names and SQLite does not find is missing.
+pub(crate) fn own_error(error: sqlx::Error) -> Error {
+    if names_nothing(&error) {
+        return Error::with_source(ErrorKind::Setup, error);
+    }
+    in_claim::<Sqlite>(error)
 }

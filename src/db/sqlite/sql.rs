@@ -7,6 +7,8 @@ macro_rules! clock {
     };
 }
 
+pub(crate) use clock;
+
 /// Always at once a writer: a transaction that reads first and is refused when it wants to write cannot wait for its
 /// turn (case C22).
 pub(crate) const BEGIN: &str = "BEGIN IMMEDIATE";
@@ -130,7 +132,10 @@ pub(crate) const PURGE_DEAD: &str = concat!(
     " AND state = 3 AND owner = ?2 ORDER BY expires_at LIMIT ?1)"
 );
 
-pub(crate) const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/sqlite/0001_keys.sql")];
+pub(crate) const MIGRATIONS: &[&str] = &[
+    include_str!("../../../migrations/sqlite/0001_keys.sql"),
+    include_str!("../../../migrations/sqlite/0002_leases.sql"),
+];
 pub(crate) const HISTORY: &str = concat!(
     "CREATE TABLE IF NOT EXISTS idempotency_migrations (\
         version INTEGER PRIMARY KEY, applied_at INTEGER NOT NULL DEFAULT ",

@@ -4,19 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::{ConnectOptions, PgPool, Postgres, Row};
+use sqlx::{PgPool, Postgres};
 
 use super::{Completed, PostgresStore, Shared};
 use crate::db::begin::begin;
 use crate::db::fault::in_claim;
+use crate::db::postgres::inspect::{Inspected, inspect, statement_cache_is_on};
 use crate::db::postgres::sql;
 use crate::db::postgres::statements::{Bounds, Statements};
-use crate::db::sql::SchemaName;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
+#[cfg(doc)]
+use crate::error::ErrorKind;
 use crate::store::Isolation;
-
-/// Advisory locks in the shape that is used here, `xid8` and `pg_current_xact_id` exist from this version on.
-const OLDEST_VERSION: i32 = 130_000;
 
 /// Builds a [`PostgresStore`].
 #[must_use]
@@ -82,26 +81,11 @@ impl PostgresStoreBuilder {
     /// [`ErrorKind::Setup`] for a schema name that cannot be one, a server before 13, a read-only replica, or a search
     /// path that leads nowhere; [`ErrorKind::Unavailable`] if the server cannot be reached.
     pub async fn build(self) -> Result<PostgresStore, Error> {
-        let setup = |what: &str| Error::with_source(ErrorKind::Setup, what);
         let persistent = statement_cache_is_on(&self.pool);
         let mut transaction = begin(&self.pool, sql::BEGIN).await.map_err(in_claim::<Postgres>)?;
-        let seen = sqlx::query(sql::INSPECT)
-            .persistent(persistent)
-            .bind(self.schema.as_deref())
-            .fetch_one(&mut *transaction)
-            .await
-            .map_err(in_claim::<Postgres>)?;
+        let inspected = inspect(&mut transaction, self.schema.as_deref(), "idempotency_keys", persistent).await?;
+        let Inspected { schema, reads_committed } = inspected;
         drop(transaction);
-        let version: i32 = seen.try_get("version").map_err(in_claim::<Postgres>)?;
-        if version < OLDEST_VERSION {
-            return Err(setup("Postgres 13 or newer is needed"));
-        }
-        if seen.try_get("replica").map_err(in_claim::<Postgres>)? {
-            return Err(setup("the pool leads to a read-only replica"));
-        }
-        let schema: Option<String> = seen.try_get("schema").map_err(in_claim::<Postgres>)?;
-        let schema = schema.ok_or_else(|| setup("the search path leads to no schema; name one"))?;
-        let schema = SchemaName::new(&schema).ok_or_else(|| setup("not a name for a schema"))?;
         let strict = self.isolation != Isolation::ReadCommitted;
         let (begin, begin_unkeyed) = match self.isolation {
             Isolation::ReadCommitted => (sql::BEGIN, sql::BEGIN_MARKED),
@@ -124,17 +108,11 @@ impl PostgresStoreBuilder {
                 settle_timeout: self.settle_timeout,
                 // Without a statement cache a statement is two messages, which a pooler may send to two servers; and a
                 // row read under SERIALIZABLE costs a predicate lock.
-                peeks: persistent && seen.try_get("reads_committed").map_err(in_claim::<Postgres>)?,
+                peeks: persistent && reads_committed,
                 completed: Completed::default(),
             }),
         })
     }
-}
-
-/// The pool's options show their cache only in their URL form.
-fn statement_cache_is_on(pool: &PgPool) -> bool {
-    let url = pool.connect_options().to_url_lossy();
-    !url.query_pairs().any(|(name, value)| name == "statement-cache-capacity" && value == "0")
 }
 
 impl fmt::Debug for PostgresStoreBuilder {

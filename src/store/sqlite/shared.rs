@@ -14,8 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::owner::Owner;
 use super::turn::{Queue, Turn};
 use crate::db::begin::begin_in_turn;
-use crate::db::fault::in_claim;
-use crate::db::sqlite::names_nothing;
+pub(super) use crate::db::sqlite::own_error;
 use crate::db::sqlite::statements::{self, Seen};
 use crate::db::sqlite::wait::patiently;
 use crate::error::{Error, ErrorKind};
@@ -114,12 +113,4 @@ impl Shared {
 
 pub(super) async fn acquire(pool: &SqlitePool, until: Instant) -> Result<PoolConnection<Sqlite>, sqlx::Error> {
     timeout_at(until, pool.acquire()).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
-}
-
-/// An error of one of this crate's own statements: what it names and SQLite does not find is missing.
-pub(super) fn own_error(error: sqlx::Error) -> Error {
-    if names_nothing(&error) {
-        return Error::with_source(ErrorKind::Setup, error);
-    }
-    in_claim::<Sqlite>(error)
 }

@@ -1,0 +1,39 @@
+//! The conformance kit on leases in SQL.
+
+use bytes::Bytes;
+use idempotency::store::{BodyCodec, CodedStore};
+
+use super::lab::{Lab, Leased, PostgresLab, SqliteLab, Wrapped, any};
+use crate::support::postgres::{options, pool_of, pool_on};
+
+/// A pool whose statements run under SERIALIZABLE, as a host may have set it.
+async fn serializable() -> PostgresLab {
+    let schema: String =
+        sqlx::query_scalar("SELECT current_schema()::text").fetch_one(&pool_of(1).await).await.unwrap();
+    let options =
+        options().options([("search_path", schema.as_str()), ("default_transaction_isolation", "serializable")]);
+    PostgresLab::on(pool_on(options, 20).await).await
+}
+
+struct Reversed;
+
+impl BodyCodec for Reversed {
+    fn encode(&self, body: Bytes) -> Bytes {
+        body.iter().rev().copied().collect()
+    }
+
+    fn decode(&self, stored: Bytes) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(self.encode(stored))
+    }
+}
+
+idempotency::store_conformance!(postgres, async { Leased(PostgresLab::new().await) });
+idempotency::store_conformance!(postgres_serializable, async { Leased(serializable().await) });
+idempotency::store_conformance!(sqlite, async { Leased(SqliteLab::new().await) });
+idempotency::store_conformance!(any_postgres, async {
+    Wrapped { leased: Leased(PostgresLab::new().await), wrap: any }
+});
+idempotency::store_conformance!(any_sqlite, async { Wrapped { leased: Leased(SqliteLab::new().await), wrap: any } });
+idempotency::store_conformance!(coded_postgres, async {
+    Wrapped { leased: Leased(PostgresLab::new().await), wrap: |store| CodedStore::new(store, Reversed) }
+});
