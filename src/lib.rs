@@ -67,9 +67,12 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod attempt;
+#[cfg(feature = "client")]
+pub mod client;
 mod clock;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod db;
+mod derive;
 mod error;
 mod events;
 mod extract;
@@ -80,6 +83,7 @@ pub mod key;
 pub mod layer;
 mod lookup;
 pub mod policy;
+pub mod precondition;
 pub mod problem;
 pub mod record;
 pub mod run;
@@ -92,6 +96,7 @@ pub use attempt::Attempt;
 pub use clock::{Clock, SystemClock};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use db::{Dialect, Tx, TxError, is_retryable};
+pub use derive::{DeterministicId, IdPart, uuid_v5};
 pub use error::{Error, ErrorKind};
 #[cfg(feature = "axum")]
 pub use extract::NoAttempt;

@@ -13,9 +13,13 @@
 mod support;
 
 mod broken_stores;
+mod client;
+mod deterministic_ids;
+mod documents;
 mod layer;
 mod memory_store;
 mod postgres;
+mod precondition;
 mod run;
 mod service;
 mod sqlite;
