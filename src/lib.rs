@@ -31,8 +31,9 @@
 //! ```
 //!
 //! # Guides
-//! The folder `docs` holds a quickstart, a guide to transactions and the protocol for clients. In the rendered
-//! documentation they are the modules `guide::quickstart`, `guide::transactions` and `guide::protocol`.
+//! The folder `docs` holds a quickstart, guides to transactions, to clients and to operations that need no key, and the
+//! protocol. In the rendered documentation they are the modules `guide::quickstart`, `guide::transactions`,
+//! `guide::clients`, `guide::by_design` and `guide::protocol`.
 //! `ARCHITECTURE.md` tells how the crate is built; marks such as H29 or S11 in this documentation are rules that it
 //! lists.
 //!
@@ -50,6 +51,9 @@
 //! | what is kept of an answer | [`record`] |
 //! | refusals and their wire format | [`problem`] |
 //! | errors between layer and store | [`Error`], [`ErrorKind`] |
+//! | the client's side: one key per operation, retries | `client` (feature `client`) |
+//! | ids that are computed | [`DeterministicId`] |
+//! | `ETag`, `If-Match`, versions | [`precondition`] |
 //! | for tests | `testing` (feature `testing`) |
 //!
 //! # Features
@@ -59,7 +63,9 @@
 //! - `postgres` (default): `PostgresStore`. TLS is chosen by a feature of sqlx in the host.
 //! - `tracing`: log lines, and the caller's span on the task that a request runs on.
 //! - `metrics`: the counter `idempotency_events_total` with the label `event`.
-//! - `testing`: conformance kit for stores, `ManualClock`, and `TestTx` and `attempt` for unit tests of handlers.
+//! - `client`: for the client's side, with tower: keys, retries, operations that outlive their process.
+//! - `reqwest`: the same as a middleware of reqwest-middleware. Outside semver.
+//! - `testing`: conformance kit for stores, `ManualClock`, a failing server for tests of clients, and `TestTx` and `attempt` for unit tests of handlers.
 //!   Outside semver.
 //!
 //! Without `axum` the layer works over any tower service of HTTP requests: a handler finds [`Attempt`] in the request's

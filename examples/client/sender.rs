@@ -55,8 +55,8 @@ impl Sender {
             .deadline(Duration::from_secs(90))
             .backoff(Duration::from_millis(100), Duration::from_secs(3))
             .retry_500()
-            // 600 retries within a minute, however few operations there are.
-            .budget(Arc::new(TpsBudget::new(Duration::from_secs(60), 10, 0.2)));
+            // This client has nothing else to do: 1,200 retries a minute, and five for each operation that has ended.
+            .budget(Arc::new(TpsBudget::new(Duration::from_secs(60), 20, 5.0)));
         let http = Client::builder(TokioExecutor::new()).build_http();
         let service = ServiceBuilder::new().layer(Idempotent::new(policy)).service(service_fn(move |request| {
             let http = http.clone();

@@ -57,6 +57,7 @@ mod policy;
 pub mod reqwest;
 mod retry;
 mod retry_after;
+mod serial;
 
 pub use body::RepeatBody;
 pub use idempotent::Idempotent;

@@ -9,7 +9,9 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use idempotency::client::{Idempotent, RepeatBody, RetryPolicy};
 use tokio::time::Instant;
-use tower::{ServiceBuilder, ServiceExt, service_fn};
+use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+
+use crate::support::counters::Counters;
 
 /// Answers one after the other, the last one again and again: a status and a `Retry-After`, or none.
 type Script = &'static [Option<(u16, Option<&'static str>)>];
@@ -84,9 +86,15 @@ async fn only_requests_with_a_key_are_tried_again() {
 // C2
 #[tokio::test(start_paused = true)]
 async fn a_body_that_cannot_be_sent_again_gets_one_attempt() {
-    let body = Full::<Bytes>::from("{}").boxed();
-    let request = Request::post("http://a.example/").body(body).unwrap();
-    assert_eq!(play(RetryPolicy::new(), &[Some((503, None))], request).await.1, 1);
+    let counters = Counters::default();
+    let _guard = counters.install();
+    let policy = RetryPolicy::new();
+    for _ in 0..3 {
+        let body = Full::<Bytes>::from("{}").boxed();
+        let request = Request::post("http://a.example/").body(body).unwrap();
+        assert_eq!(play(policy.clone(), &[Some((503, None))], request).await.1, 1);
+    }
+    assert_eq!(counters.of("unrepeatable_body"), 1, "said once");
 }
 
 // C2: what a service has seen of one operation says nothing of the next one.
@@ -105,5 +113,3 @@ async fn every_operation_has_its_own_attempts_and_deadline() {
         tokio::time::sleep(Duration::from_secs(100)).await;
     }
 }
-
-use tower::Service as _;
