@@ -1,7 +1,6 @@
 //! What the methods do. Each may be repeated: what it makes of a document is the same after one run and after two.
 
 use axum::Extension;
-use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::header::{CONTENT_LOCATION, CONTENT_TYPE, ETAG};
 use axum::http::{HeaderValue, StatusCode};
@@ -16,11 +15,12 @@ use crate::database::{Database, Document, Name};
 use crate::object::Object;
 use crate::problem::{Problem, failed};
 use crate::router::Principal;
+use crate::write::Write;
 
 /// How often a write is judged anew that lost a race and may still go through: `If-Match: *`, or a DELETE without.
 const TRIES: u32 = 5;
 
-fn name(Extension(Principal(owner)): Extension<Principal>, Path(id): Path<String>) -> Result<Name> {
+fn name(Extension(Principal(owner)): Extension<Principal>, Path(id): Path<String>) -> Result<Name, Problem> {
     // Different spellings of one UUID are one document.
     let id: Uuid = id.parse().map_err(|_| Problem::new(StatusCode::NOT_FOUND, "The name of a document is a UUID."))?;
     Ok(Name { owner, id: id.to_string() })
@@ -44,12 +44,12 @@ pub async fn put<DB: Database>(
     principal: Extension<Principal>,
     id: Path<String>,
     preconditions: Preconditions,
-    mut tx: Tx<DB>,
-    body: Bytes,
+    write: Write<DB>,
 ) -> Result<Response> {
     let name = name(principal, id)?;
-    Object::parse(&body)?;
-    let new = Document { version: Version::new(), body: body.into() };
+    Object::parse(&write.body)?;
+    let mut tx = write.begin().await?;
+    let new = Document { version: Version::new(), body: write.body.into() };
     for _ in 0..TRIES {
         let current = DB::read(&mut tx, &name).await.map_err(|error| failed::<DB>(&error))?;
         let version = current.map(|document| document.version);
@@ -76,15 +76,15 @@ pub async fn patch<DB: Database>(
     principal: Extension<Principal>,
     id: Path<String>,
     preconditions: Preconditions,
-    mut tx: Tx<DB>,
-    body: Bytes,
+    write: Write<DB>,
 ) -> Result<Response> {
     let name = name(principal, id)?;
+    let mut tx = write.begin().await?;
     for _ in 0..TRIES {
         let current = DB::read(&mut tx, &name).await.map_err(|error| failed::<DB>(&error))?;
         // Whatever the preconditions (RFC 9110 section 13.2.1), and so for a body that is wrong.
         let Some(current) = current else { return Err(Problem::not_found().into()) };
-        let body = Object::patched(&current.body, &body)?;
+        let body = Object::patched(&current.body, &write.body)?;
         permit(&preconditions, Some(current.version))?;
         let new = Document { version: Version::new(), body };
         if replace(&mut tx, &name, current.version, &new).await? == Written::Ok {
@@ -115,10 +115,10 @@ pub async fn delete<DB: Database>(
     Err(RetryLater.into())
 }
 
-fn permit(preconditions: &Preconditions, version: Option<Version>) -> Result<()> {
+fn permit(preconditions: &Preconditions, version: Option<Version>) -> Result<(), Refusal> {
     match preconditions.judge(version.map(|version| version.to_current()).as_ref()) {
         Verdict::Proceed => Ok(()),
-        Verdict::NotModified | Verdict::Failed => Err(Refusal::Failed.into()),
+        Verdict::NotModified | Verdict::Failed => Err(Refusal::Failed),
     }
 }
 

@@ -17,6 +17,7 @@ mod problem;
 mod router;
 #[path = "../payments/shutdown.rs"]
 mod shutdown;
+mod write;
 
 use std::error::Error;
 use std::io::Write;

@@ -60,7 +60,7 @@ impl KeyLayer {
             parts.headers.insert(IDEMPOTENCY_KEY, key);
         }
         if parts.headers.contains_key(IDEMPOTENCY_KEY) {
-            parts.extensions.insert(Home::of(&parts.uri));
+            parts.extensions.insert(Home::default());
         }
         Request::from_parts(parts, body)
     }

@@ -140,6 +140,18 @@ impl PendingOperation {
         &self.operation
     }
 
+    /// Its method.
+    #[must_use]
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// The type of its body.
+    #[must_use]
+    pub fn content_type(&self) -> Option<&HeaderValue> {
+        self.content_type.as_ref()
+    }
+
     /// Where it goes.
     #[must_use]
     pub fn uri(&self) -> &Uri {

@@ -1,7 +1,7 @@
 //! The key stays with the origin that it was made for (C1).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use http::uri::{Authority, Scheme};
@@ -11,21 +11,31 @@ use tower_service::Service;
 
 use crate::key::IDEMPOTENCY_KEY;
 
-/// In the extensions of a request with a key: where it was sent first, and whether an attempt has been redirected away.
-#[derive(Clone, Debug)]
-pub(super) struct Home {
-    origin: Origin,
-    was_left: Arc<AtomicBool>,
+/// In the extensions of a request with a key: where its first attempt went, and whether one has been redirected away.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Home(Arc<Journey>);
+
+#[derive(Debug, Default)]
+struct Journey {
+    /// As the guard sees it: what stands outside may know no origin, or another one.
+    origin: OnceLock<Origin>,
+    was_left: AtomicBool,
 }
 
 impl Home {
-    pub(super) fn of(uri: &Uri) -> Self {
-        Self { origin: Origin::of(uri), was_left: Arc::default() }
+    /// Whether this goes to another origin than the first one did.
+    fn is_left_for(&self, uri: &Uri) -> bool {
+        let origin = Origin::of(uri);
+        let left = *self.0.origin.get_or_init(|| origin.clone()) != origin;
+        if left {
+            self.0.was_left.store(true, Ordering::Release);
+        }
+        left
     }
 
     /// An attempt without a key has been made: to repeat it were not safe.
     pub(super) fn was_left<B>(request: &Request<B>) -> bool {
-        request.extensions().get::<Self>().is_some_and(|home| home.was_left.load(Ordering::Acquire))
+        request.extensions().get::<Self>().is_some_and(|home| home.0.was_left.load(Ordering::Acquire))
     }
 }
 
@@ -83,9 +93,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> S::Future {
-        let has_left = request.extensions().get::<Home>().filter(|home| home.origin != Origin::of(request.uri()));
-        if let Some(home) = has_left {
-            home.was_left.store(true, Ordering::Release);
+        if request.extensions().get::<Home>().is_some_and(|home| home.is_left_for(request.uri())) {
             request.headers_mut().remove(IDEMPOTENCY_KEY);
         }
         self.inner.call(request)

@@ -90,6 +90,7 @@ on_each_engine! {
     one_of_two_writers_wins, one_of_two_writers_wins_on_sqlite, one_of_two_writers_wins_on_postgres;
     one_of_two_creators_wins, one_of_two_creators_wins_on_sqlite, one_of_two_creators_wins_on_postgres;
     refusals_leave_a_key_free, refusals_leave_a_key_free_on_sqlite, refusals_leave_a_key_free_on_postgres;
+    a_slow_body_holds_nobody_up, a_slow_body_holds_nobody_up_on_sqlite, a_slow_body_holds_nobody_up_on_postgres;
     a_keyed_write_replays, a_keyed_write_replays_on_sqlite, a_keyed_write_replays_on_postgres;
 }
 
@@ -238,8 +239,11 @@ async fn tags_never_come_back(documents: Documents) {
     assert_eq!(content.len(), 9);
 }
 
-/// Sends all at once, several rounds; how many had which status.
-async fn race(document: &Document, requests: Vec<(Method, Vec<(String, String)>, String)>) -> HashMap<u16, usize> {
+/// Method, header fields, body.
+type Write = (Method, Vec<(String, String)>, String);
+
+/// Sends all at once; how many had which status.
+async fn race(document: &Document, requests: Vec<Write>) -> HashMap<u16, usize> {
     let start = Arc::new(tokio::sync::Barrier::new(requests.len()));
     let mut writers = tokio::task::JoinSet::new();
     for (method, headers, body) in requests {
@@ -311,6 +315,28 @@ async fn refusals_leave_a_key_free(documents: Documents) {
     assert_eq!((reply.status.as_u16(), reply.is_replay()), (200, false));
     // Now it is used.
     assert_eq!(document.send(PUT, &[key, ("if-match", &first)], r#"{"a": 3}"#).await.status, 422);
+}
+
+// A write without a key begins its transaction when its body is there: on SQLite it would hold everybody's write lock.
+async fn a_slow_body_holds_nobody_up(documents: Documents) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let slow = documents.document();
+    let path = slow.url.rsplit_once("/documents/").unwrap().1;
+    let mut connection = tokio::net::TcpStream::connect(&documents.address).await.unwrap();
+    let head = format!(
+        "PUT /documents/{path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer alice\r\nif-none-match: *\r\n\
+         connection: close\r\ncontent-length: 2\r\n\r\n{{"
+    );
+    connection.write_all(head.as_bytes()).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    let began = std::time::Instant::now();
+    documents.document().create("{}").await;
+    assert!(began.elapsed() < std::time::Duration::from_secs(3), "{:?}", began.elapsed());
+    connection.write_all(b"}").await.unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
 }
 
 // D4, H14
