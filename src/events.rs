@@ -33,6 +33,9 @@ pub(crate) enum Event {
     Panicked,
     NotKept,
     StoreError,
+    /// A client's request has a body that cannot be sent again: one attempt. Said once a policy.
+    #[cfg(feature = "client")]
+    UnrepeatableBody,
 }
 
 impl Event {
@@ -60,6 +63,8 @@ impl Event {
             Self::Panicked => "panicked",
             Self::NotKept => "not_kept",
             Self::StoreError => "store_error",
+            #[cfg(feature = "client")]
+            Self::UnrepeatableBody => "unrepeatable_body",
         }
     }
 

@@ -48,6 +48,7 @@ mod axum_impls {
     #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     use crate::error::ErrorKind;
     use crate::policy::{Keyless, Outcome, Retention};
+    use crate::precondition::{Preconditions, Refusal};
     use crate::problem::{Problem, ProblemKind, RetryLater};
 
     #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
@@ -124,6 +125,22 @@ mod axum_impls {
     }
 
     impl IntoResponse for RetryLater {
+        fn into_response(self) -> Response {
+            self.to_response().map(Body::from)
+        }
+    }
+
+    /// Those that a [`PreconditionLayer`](crate::precondition::PreconditionLayer) has read, or the request's own; 400 where
+    /// a field does not parse.
+    impl<St: Send + Sync> FromRequestParts<St> for Preconditions {
+        type Rejection = Refusal;
+
+        async fn from_request_parts(parts: &mut Parts, _: &St) -> Result<Self, Refusal> {
+            Ok(Self::of(parts)?)
+        }
+    }
+
+    impl IntoResponse for Refusal {
         fn into_response(self) -> Response {
             self.to_response().map(Body::from)
         }

@@ -5,6 +5,8 @@
 //! - [`protocol`]: headers, keys, statuses and problem types, for clients and authors of APIs.
 //! - [`testing`]: tests of handlers, of services with the layer, and of stores.
 //! - [`failures`]: what others got wrong, and what stops it here.
+//! - [`clients`]: one key per operation, retries, operations that outlive their process.
+//! - [`by_design`]: when no key is needed: computed ids, preconditions, versions.
 //!
 //! This module exists in the documentation only.
 
@@ -36,6 +38,24 @@ pub mod protocol {
     #![cfg_attr(
         any(not(doctest), all(feature = "axum", feature = "postgres", feature = "sqlite", feature = "testing")),
         doc = include_str!("../docs/protocol.md")
+    )]
+}
+
+/// One key for all attempts at an operation.
+pub mod clients {
+    #![doc = "\n\n[protocol]: crate::guide::protocol\n[by design]: crate::guide::by_design\n\n"]
+    #![cfg_attr(
+        any(not(doctest), all(feature = "client", feature = "testing")),
+        doc = include_str!("../docs/clients.md")
+    )]
+}
+
+/// When no key is needed.
+pub mod by_design {
+    #![doc = "\n\n[clients]: crate::guide::clients\n[transactions]: crate::guide::transactions\n[deterministic ids]: crate::DeterministicId\n\n"]
+    #![cfg_attr(
+        any(not(doctest), all(feature = "axum", feature = "sqlite")),
+        doc = include_str!("../docs/by_design.md")
     )]
 }
 

@@ -31,9 +31,10 @@
 //! ```
 //!
 //! # Guides
-//! The folder `docs` holds a quickstart, a guide to transactions, the protocol for clients, a guide to testing, and a list
-//! of failures that others met. In the rendered documentation they are the modules `guide::quickstart`,
-//! `guide::transactions`, `guide::protocol`, `guide::testing` and `guide::failures`.
+//! The folder `docs` holds a quickstart, the protocol for clients, guides to transactions, to clients, to operations that
+//! need no key and to testing, and a list of failures that others met. In the rendered documentation they are the modules
+//! `guide::quickstart`, `guide::protocol`, `guide::transactions`, `guide::clients`, `guide::by_design`, `guide::testing` and
+//! `guide::failures`.
 //! `ARCHITECTURE.md` tells how the crate is built; marks such as H29 or S11 in this documentation are rules that it
 //! lists.
 //!
@@ -51,6 +52,9 @@
 //! | what is kept of an answer | [`record`] |
 //! | refusals and their wire format | [`problem`] |
 //! | errors between layer and store | [`Error`], [`ErrorKind`] |
+//! | the client's side: one key per operation, retries | `client` (feature `client`) |
+//! | ids that are computed | [`DeterministicId`] |
+//! | `ETag`, `If-Match`, versions | [`precondition`] |
 //! | for tests | `testing` (feature `testing`) |
 //!
 //! # Features
@@ -61,7 +65,9 @@
 //! - `mysql`: `MySqlStore`, for MariaDB and MySQL. TLS is chosen by a feature of sqlx in the host.
 //! - `tracing`: log lines, and the caller's span on the task that a request runs on.
 //! - `metrics`: the counter `idempotency_events_total` with the label `event`.
-//! - `testing`: conformance kit for stores, `ManualClock`, and `TestTx` and `attempt` for unit tests of handlers.
+//! - `client`: for the client's side, with tower: keys, retries, operations that outlive their process.
+//! - `reqwest`: the same as a middleware of reqwest-middleware. Outside semver.
+//! - `testing`: conformance kit for stores, `ManualClock`, a failing server for tests of clients, and `TestTx` and `attempt` for unit tests of handlers.
 //!   Outside semver.
 //!
 //! Without `axum` the layer works over any tower service of HTTP requests: a handler finds [`Attempt`] in the request's
@@ -69,9 +75,12 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod attempt;
+#[cfg(feature = "client")]
+pub mod client;
 mod clock;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 mod db;
+mod derive;
 mod error;
 mod events;
 mod extract;
@@ -82,6 +91,7 @@ pub mod key;
 pub mod layer;
 mod lookup;
 pub mod policy;
+pub mod precondition;
 pub mod problem;
 pub mod record;
 pub mod run;
@@ -96,6 +106,7 @@ pub use clock::{Clock, SystemClock};
 pub use db::LeaseDialect;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub use db::{Dialect, Tx, TxError, is_retryable};
+pub use derive::{DeterministicId, IdPart, uuid_v5};
 pub use error::{Error, ErrorKind};
 #[cfg(feature = "axum")]
 pub use extract::NoAttempt;

@@ -87,7 +87,7 @@ pin_project! {
 }
 
 impl<B: Body> ResponseBody<B> {
-    pub(super) fn whole(data: Bytes, trailers: Option<HeaderMap>) -> Self {
+    pub(crate) fn whole(data: Bytes, trailers: Option<HeaderMap>) -> Self {
         Self { inner: ResponseInner::Whole { whole: Whole::new(data, trailers.map(Box::new)) } }
     }
 

@@ -1,10 +1,12 @@
 //! For tests: the conformance kit that every store must pass, a clock to turn by hand, and what unit tests of handlers
 //! need. Outside semver.
 
+mod client;
 mod clock;
 mod handler;
 pub mod store;
 
+pub use client::assert_one_key_per_operation;
 pub use clock::ManualClock;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub use handler::TestTx;

@@ -13,11 +13,15 @@
 mod support;
 
 mod broken_stores;
+mod client;
+mod deterministic_ids;
+mod documents;
 mod layer;
 mod leased;
 mod memory_store;
 mod mysql;
 mod postgres;
+mod precondition;
 mod run;
 mod service;
 mod sqlite;

@@ -4,6 +4,7 @@ pub mod app;
 pub mod bodies;
 pub mod counters;
 pub mod fake;
+pub mod front;
 pub mod grpc;
 pub mod http;
 pub mod mysql;

@@ -19,15 +19,20 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts the example on a free port, or on the port of an earlier one.
+    /// Starts the example `payments` on a free port, or on the port of an earlier one.
     pub fn start(database_url: &str, listen: &str, pool: u32) -> Self {
+        Self::start_example("payments", database_url, listen, pool)
+    }
+
+    /// Starts an example that is a service with a database.
+    pub fn start_example(name: &str, database_url: &str, listen: &str, pool: u32) -> Self {
         let pool = pool.to_string();
-        Self::example("payments", &[("LISTEN", listen), ("DATABASE_URL", database_url), ("DATABASE_POOL", &pool)])
+        Self::example(name, &[("LISTEN", listen), ("DATABASE_URL", database_url), ("DATABASE_POOL", &pool)])
     }
 
     /// Starts an example that prints its address first.
     pub fn example(name: &str, variables: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(binary(name))
+        let mut child = Command::new(example(name))
             .envs(variables.iter().copied())
             .env("RUST_LOG", "warn")
             .stdout(Stdio::piped())
@@ -66,7 +71,7 @@ impl Drop for Service {
 }
 
 /// Cargo builds the examples beside the tests.
-fn binary(name: &str) -> PathBuf {
+pub fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let binary = tests.parent().unwrap().parent().unwrap().join("examples").join(name);
     assert!(binary.exists(), "{} is missing: run `cargo build --example {name}`", binary.display());
@@ -99,13 +104,19 @@ impl Client {
 
     /// `None` where there was no answer.
     pub async fn send(&self, method: Method, url: &str, key: Option<&str>, body: &str) -> Option<Reply> {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(url)
-            .header("authorization", "Bearer alice")
-            .header("content-type", "application/json");
-        if let Some(key) = key {
-            request = request.header("idempotency-key", key);
+        let mut headers = vec![("content-type", "application/json")];
+        headers.extend(key.map(|key| ("idempotency-key", key)));
+        self.send_with(method, url, &headers, body).await
+    }
+
+    /// With these header fields, and the caller's name where it is not among them. `None` where there was no answer.
+    pub async fn send_with(&self, method: Method, url: &str, headers: &[(&str, &str)], body: &str) -> Option<Reply> {
+        let mut request = Request::builder().method(method).uri(url);
+        if !headers.iter().any(|(name, _)| *name == "authorization") {
+            request = request.header("authorization", "Bearer alice");
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
         let request = request.body(Full::new(Bytes::copy_from_slice(body.as_bytes()))).unwrap();
         let response = tokio::time::timeout(Duration::from_secs(30), self.http.request(request)).await.ok()?.ok()?;
