@@ -22,6 +22,12 @@ pub(crate) enum Event {
     RenewalFailed,
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     TransactionEnded,
+    /// The server deletes records when its memory is full.
+    #[cfg(feature = "redis")]
+    EvictionPolicy,
+    /// An operator's call has changed a record (S8).
+    #[cfg(feature = "redis")]
+    Operator(&'static str),
     /// A story ended without an outcome: its task was cancelled.
     Dropped,
     Panicked,
@@ -45,6 +51,10 @@ impl Event {
             Self::RenewalFailed => "renewal_failed",
             #[cfg(any(feature = "postgres", feature = "sqlite"))]
             Self::TransactionEnded => "transaction_ended",
+            #[cfg(feature = "redis")]
+            Self::EvictionPolicy => "eviction_policy",
+            #[cfg(feature = "redis")]
+            Self::Operator(call) => call,
             Self::Dropped => "dropped",
             Self::Panicked => "panicked",
             Self::NotKept => "not_kept",

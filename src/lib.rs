@@ -40,7 +40,7 @@
 //! | what | where |
 //! |---|---|
 //! | the layer and its settings | [`IdempotencyLayer`], [`layer`] |
-//! | stores | [`MemoryStore`], `PostgresStore`, `SqliteStore`; the contract for others in [`store`] |
+//! | stores | [`MemoryStore`], `PostgresStore`, `RedisStore`, `SqliteStore`; the contract for others in [`store`] |
 //! | what handlers get | `Tx` (features `postgres`, `sqlite`), [`Attempt`] |
 //! | what handlers say | [`Outcome`], [`Retention`], [`RetryLater`] |
 //! | whose key it is | [`Scope`] |
@@ -57,6 +57,7 @@
 //!   original path of nested routers.
 //! - `sqlite` (default): `SqliteStore`, with the bundled SQLite.
 //! - `postgres` (default): `PostgresStore`. TLS is chosen by a feature of sqlx in the host.
+//! - `redis`: `RedisStore`. TLS is chosen by a feature of the crate `redis` in the host.
 //! - `tracing`: log lines, and the caller's span on the task that a request runs on.
 //! - `metrics`: the counter `idempotency_events_total` with the label `event`.
 //! - `testing`: conformance kit for stores, `ManualClock`, and `TestTx` and `attempt` for unit tests of handlers.
@@ -104,6 +105,8 @@ pub use scope::{Scope, ScopeId};
 pub use store::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use store::PostgresStore;
+#[cfg(feature = "redis")]
+pub use store::RedisStore;
 #[cfg(feature = "sqlite")]
 pub use store::SqliteStore;
 

@@ -12,6 +12,8 @@
 
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
@@ -41,6 +43,8 @@ pub use memory::{MemoryClaim, MemoryStore};
 pub use operate::{Entry, Holder, Operate, Operated};
 #[cfg(feature = "postgres")]
 pub use postgres::{Isolation, PostgresClaim, PostgresStore, PostgresStoreBuilder};
+#[cfg(feature = "redis")]
+pub use redis::{RedisClaim, RedisStore, RedisStoreBuilder};
 pub(crate) use request::Fingerprints;
 pub use request::{ClaimRequest, Fence, Token};
 #[cfg(feature = "sqlite")]

@@ -4,7 +4,7 @@ use super::ClaimRequest;
 use crate::events::{Event, emit};
 use crate::fingerprint::{Fingerprint, Match};
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
 pub(super) use row::verdict;
 
 /// Compares, and counts what cannot be compared (H18).
@@ -16,7 +16,7 @@ pub(super) fn compare(request: &ClaimRequest, stored: &Fingerprint) -> Match {
     compared
 }
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
 mod row {
     use bytes::Bytes;
 

@@ -16,6 +16,8 @@ mod broken_stores;
 mod layer;
 mod memory_store;
 mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
 mod run;
 mod service;
 mod sqlite;

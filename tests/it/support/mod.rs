@@ -8,4 +8,6 @@ pub mod grpc;
 pub mod http;
 pub mod postgres;
 pub mod proxy;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod service;
