@@ -153,8 +153,8 @@ impl RedisStoreBuilder {
         }) {
             return Err(setup("replicas must have at least 1 ms, and less than the response time-out"));
         }
-        let target = target(self.place, self.connect_timeout, self.response_timeout)
-            .map_err(|error| wrong_address(&error))?;
+        let target =
+            target(self.place, self.connect_timeout, self.response_timeout).map_err(|error| wrong_address(&error))?;
         Ok(RedisStore {
             link: Arc::new(Link::new(target, self.connect_timeout, self.response_timeout)),
             prefix: self.prefix.into(),

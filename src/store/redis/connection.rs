@@ -123,8 +123,11 @@ impl Connection {
         pipeline.cmd("INFO").arg("server").cmd("INFO").arg("memory");
         match self.pipeline(pipeline, node).await {
             Ok(values) => {
-                let texts: Vec<String> =
-                    values.into_iter().map(redis::from_redis_value).collect::<Result<_, _>>().map_err(RedisError::from)?;
+                let texts: Vec<String> = values
+                    .into_iter()
+                    .map(redis::from_redis_value)
+                    .collect::<Result<_, _>>()
+                    .map_err(RedisError::from)?;
                 Ok(Server::parse(&texts.concat()))
             }
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => Ok(Server::default()),

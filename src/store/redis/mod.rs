@@ -150,12 +150,7 @@ impl RedisStore {
     }
 
     /// What the record that was seen says. `None` where it has changed since.
-    async fn told(
-        &self,
-        request: &ClaimRequest,
-        key: &str,
-        seen: Seen,
-    ) -> Result<Option<Verdict<RedisClaim>>, Error> {
+    async fn told(&self, request: &ClaimRequest, key: &str, seen: Seen) -> Result<Option<Verdict<RedisClaim>>, Error> {
         let answer = match &seen.answer {
             Stored::Nothing => None,
             Stored::Here(answer) => Some(answer.clone()),

@@ -23,8 +23,7 @@ impl Operate for RedisStore {
         let endpoint = endpoint
             .ok_or_else(|| Error::with_source(ErrorKind::Setup, "on Redis a key is found with its endpoint only"))?;
         let name = self.key(&LookupKey::new(scope.clone(), key.clone(), endpoint.clone()));
-        let fields: Vec<&[u8]> =
-            entry::FIELDS.iter().chain([&entry::STATUS]).map(|field| field.as_bytes()).collect();
+        let fields: Vec<&[u8]> = entry::FIELDS.iter().chain([&entry::STATUS]).map(|field| field.as_bytes()).collect();
         let (answer, _) = self.link.run(Step::Look, &name, &fields).await?;
         Ok(entry::looked(answer)?.into_iter().collect())
     }

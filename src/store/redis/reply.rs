@@ -107,7 +107,15 @@ mod tests {
             Value::Array(vec![Value::Int(1)]),
             Value::Array(vec![Value::Int(1), Value::Int(-1), Value::Int(1), text("same")]),
             Value::Array(vec![Value::Int(3)]),
-            Value::Array(vec![Value::Int(0), text("x"), Value::Int(0), Value::Int(0), text(""), text(""), Value::Int(0)]),
+            Value::Array(vec![
+                Value::Int(0),
+                text("x"),
+                Value::Int(0),
+                Value::Int(0),
+                text(""),
+                text(""),
+                Value::Int(0),
+            ]),
             Value::Array(vec![Value::Int(0), text("c"), Value::Nil]),
         ] {
             assert!(Reply::read(value.clone()).is_err(), "{value:?}");

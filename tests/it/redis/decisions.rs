@@ -30,10 +30,7 @@ fn asked(first: &ClaimRequest, compared: Match) -> Vec<ClaimRequest> {
             with(fingerprint(1, 9), vec![fingerprint(1, 1)]),
             with(fingerprint(2, 1), vec![fingerprint(1, 9), fingerprint(1, 1)]),
         ],
-        Match::OtherProfile => vec![
-            with(fingerprint(2, 1), vec![]),
-            with(fingerprint(2, 1), vec![fingerprint(3, 1)]),
-        ],
+        Match::OtherProfile => vec![with(fingerprint(2, 1), vec![]), with(fingerprint(2, 1), vec![fingerprint(3, 1)])],
     }
 }
 
