@@ -96,6 +96,64 @@ async fn a_full_server_refuses_new_keys_and_ends_running_ones() {
     assert_eq!(next.attempt(), 2);
 }
 
+/// A user of the single server, gone when dropped.
+struct User(&'static str);
+
+impl User {
+    fn command(words: &[&str]) {
+        let mut connection = redis::Client::open(url()).unwrap().get_connection().unwrap();
+        let mut cmd = redis::cmd("ACL");
+        words.iter().for_each(|word| drop(cmd.arg(*word)));
+        cmd.exec(&mut connection).unwrap();
+    }
+
+    fn set(name: &'static str, rights: &[&str]) -> Self {
+        Self::command(&[&["SETUSER", name, "on", ">secret", "~*"], rights].concat());
+        Self(name)
+    }
+
+    fn url(&self, password: &str) -> String {
+        url().replace("redis://", &format!("redis://{}:{password}@", self.0))
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        Self::command(&["DELUSER", self.0]);
+    }
+}
+
+// A server that does not say what it is gets the scripts that every version knows.
+#[tokio::test]
+async fn a_server_that_hides_its_version_works() {
+    let _alone = alone().await;
+    let user = User::set("hidden", &["+@all", "-info"]);
+    let store = RedisStore::single(user.url("secret")).prefix(prefix()).build().unwrap();
+    store.check().await.unwrap();
+    completed(&store, &request("done", 1), answer("done")).await;
+    let Verdict::Claimed(mut claim) = store.claim(&request("ended", 1)).await.unwrap() else { panic!("not free") };
+    claim.renew().await.unwrap();
+    claim.control().unwrap().dispatching().await.unwrap();
+    claim.settle(Settlement::Unknown).await.unwrap();
+    assert!(matches!(store.claim(&request("ended", 1)).await, Ok(Verdict::Unknown)));
+    let Verdict::Claimed(claim) = store.claim(&request("freed", 1)).await.unwrap() else { panic!("not free") };
+    claim.settle(Settlement::Abandon).await.unwrap();
+    assert!(matches!(store.claim(&request("done", 1)).await, Ok(Verdict::Replay(_))));
+}
+
+// What waiting does not mend is told apart from what it does, and shows no secret (H9).
+#[tokio::test]
+async fn a_wrong_password_and_a_missing_right_are_faults_of_the_setup() {
+    let _alone = alone().await;
+    let user = User::set("feeble", &["+@all", "-evalsha", "-eval"]);
+    for password in ["wrong", "secret"] {
+        let store = RedisStore::single(user.url(password)).prefix(prefix()).build().unwrap();
+        let error = store.claim(&request("k", 1)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Setup, "{password}: {error:?}");
+        assert!(!format!("{error:?}").contains(password), "{error:?}");
+    }
+}
+
 // S26's counterpart: nothing stays for ever, whatever became of the key.
 #[tokio::test]
 async fn every_record_has_an_end() {
