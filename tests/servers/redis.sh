@@ -117,6 +117,12 @@ stop() {
     running || return 0
     kill -CONT "$pid" 2>/dev/null
     end_process "$pid" "$port" "$1"
+    # A process that is being killed has no command line any more and holds its port for another moment.
+    local try
+    for try in {1..100}; do
+        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || return 0
+        sleep 0.05
+    done
 }
 
 start() {

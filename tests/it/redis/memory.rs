@@ -103,7 +103,9 @@ impl User {
     fn command(words: &[&str]) {
         let mut connection = redis::Client::open(url()).unwrap().get_connection().unwrap();
         let mut cmd = redis::cmd("ACL");
-        words.iter().for_each(|word| drop(cmd.arg(*word)));
+        for word in words {
+            cmd.arg(*word);
+        }
         cmd.exec(&mut connection).unwrap();
     }
 
