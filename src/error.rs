@@ -15,7 +15,7 @@ pub struct Error {
 pub enum ErrorKind {
     /// The store cannot be reached, or did not answer in time. Nothing was claimed or recorded.
     Unavailable,
-    /// The store holds as much as it may (memory store). Nothing was claimed.
+    /// The store holds as much as it may (memory store, a Redis without free memory). Nothing was claimed.
     Full,
     /// The database gave this transaction up in favour of another one (40001, 40P01; MySQL 1205, 1213; a busy SQLite). Nothing was kept.
     Conflict,

@@ -22,6 +22,9 @@ pub(crate) enum Event {
     RenewalFailed,
     #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     TransactionEnded,
+    /// The server deletes records when its memory is full.
+    #[cfg(feature = "redis")]
+    EvictionPolicy,
     /// A story ended without an outcome: its task was cancelled.
     Dropped,
     /// An operator has freed a key, given it an answer, or deleted its record.
@@ -54,6 +57,8 @@ impl Event {
             Self::RenewalFailed => "renewal_failed",
             #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
             Self::TransactionEnded => "transaction_ended",
+            #[cfg(feature = "redis")]
+            Self::EvictionPolicy => "eviction_policy",
             Self::Dropped => "dropped",
             Self::OperatorReleased => "operator_released",
             Self::OperatorSettled => "operator_settled",

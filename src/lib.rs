@@ -42,7 +42,7 @@
 //! | what | where |
 //! |---|---|
 //! | the layer and its settings | [`IdempotencyLayer`], [`layer`] |
-//! | stores | [`MemoryStore`], `PostgresStore`, `MySqlStore`, `SqliteStore`, `LeaseStore`; the contract for others in [`store`] |
+//! | stores | [`MemoryStore`], `PostgresStore`, `MySqlStore`, `SqliteStore`, `LeaseStore`, `RedisStore`; the contract for others in [`store`] |
 //! | what handlers get | `Tx` (features `postgres`, `mysql`, `sqlite`), [`Attempt`] |
 //! | what handlers say | [`Outcome`], [`Retention`], [`RetryLater`] |
 //! | whose key it is | [`Scope`] |
@@ -63,6 +63,7 @@
 //! - `sqlite` (default): `SqliteStore` and `LeaseStore`, with the bundled SQLite.
 //! - `postgres` (default): `PostgresStore` and `LeaseStore`. TLS is chosen by a feature of sqlx in the host.
 //! - `mysql`: `MySqlStore`, for MariaDB and MySQL. TLS is chosen by a feature of sqlx in the host.
+//! - `redis`: `RedisStore`. TLS is chosen by a feature of the crate `redis` in the host.
 //! - `tracing`: log lines, and the caller's span on the task that a request runs on.
 //! - `metrics`: the counter `idempotency_events_total` with the label `event`.
 //! - `client`: for the client's side, with tower: keys, retries, operations that outlive their process.
@@ -123,6 +124,8 @@ pub use store::MemoryStore;
 pub use store::MySqlStore;
 #[cfg(feature = "postgres")]
 pub use store::PostgresStore;
+#[cfg(feature = "redis")]
+pub use store::RedisStore;
 #[cfg(feature = "sqlite")]
 pub use store::SqliteStore;
 

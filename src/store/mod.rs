@@ -14,6 +14,8 @@
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
@@ -55,6 +57,8 @@ pub use mysql::{MySqlClaim, MySqlStore, MySqlStoreBuilder};
 pub use operate::{Entry, Holder, Operate, Operated};
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresClaim, PostgresStore, PostgresStoreBuilder};
+#[cfg(feature = "redis")]
+pub use redis::{RedisClaim, RedisStore, RedisStoreBuilder};
 pub(crate) use request::Fingerprints;
 pub use request::{ClaimRequest, Fence, Token};
 #[cfg(feature = "sqlite")]

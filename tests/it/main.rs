@@ -22,6 +22,7 @@ mod memory_store;
 mod mysql;
 mod postgres;
 mod precondition;
+mod redis;
 mod run;
 mod service;
 mod sqlite;

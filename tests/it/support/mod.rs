@@ -11,4 +11,6 @@ pub mod mysql;
 pub mod mysql_proxy;
 pub mod postgres;
 pub mod proxy;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod service;
