@@ -2,7 +2,7 @@
 //! answer again.
 //!
 //! `cargo run --example documents` serves them on 127.0.0.1:3000 with an embedded SQLite file. `LISTEN=127.0.0.1:0` picks
-//! a free port; `DATABASE_URL=sqlite:FILE | postgres://…` chooses the database; `DATABASE_POOL=10` sizes its pool.
+//! a free port; `DATABASE_URL=sqlite:FILE | postgres://… | mysql://…` chooses the database; `DATABASE_POOL=10` sizes its pool.
 //!
 //! PUT creates or replaces, PATCH sets members and never increments, DELETE ensures absence. PUT and PATCH need `If-Match`
 //! or `If-None-Match`.
@@ -24,7 +24,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use axum::http::Method;
-use idempotency::{IdempotencyLayer, PostgresStore, Scope, SqliteStore};
+use idempotency::{IdempotencyLayer, MySqlStore, PostgresStore, Scope, SqliteStore};
+use sqlx::mysql::MySqlPoolOptions;
 use sqlx::postgres::PgPoolOptions;
 use tokio::net::TcpListener;
 
@@ -54,14 +55,22 @@ async fn main() -> Result<(), Failure> {
         store.close().await;
         Ok(())
     } else if url.starts_with("postgres:") || url.starts_with("postgresql:") {
-        let size = std::env::var("DATABASE_POOL").unwrap_or_else(|_| "10".to_owned()).parse()?;
-        let pool = PgPoolOptions::new().max_connections(size).connect(&url).await?;
+        let pool = PgPoolOptions::new().max_connections(pool_size()?).connect(&url).await?;
         let store = PostgresStore::new(pool.clone()).await?;
         store.migrate().await?;
         serve(&listen, pool, store).await
+    } else if url.starts_with("mysql:") || url.starts_with("mariadb:") {
+        let pool = MySqlPoolOptions::new().max_connections(pool_size()?).connect(&url).await?;
+        let store = MySqlStore::new(pool.clone()).await?;
+        store.migrate().await?;
+        serve(&listen, pool, store).await
     } else {
-        Err("DATABASE_URL must begin with sqlite: or postgres:".into())
+        Err("DATABASE_URL must begin with sqlite:, postgres: or mysql:".into())
     }
+}
+
+fn pool_size() -> Result<u32, Failure> {
+    Ok(std::env::var("DATABASE_POOL").unwrap_or_else(|_| "10".to_owned()).parse()?)
 }
 
 async fn serve<DB: Database, S>(listen: &str, pool: sqlx::Pool<DB>, store: S) -> Result<(), Failure>

@@ -11,6 +11,7 @@ use http::header::CONTENT_TYPE;
 use http::response::Parts;
 use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::Body;
+use tokio::time::Instant;
 
 use super::body::ResponseBody;
 use super::collect::{Collected, Collector};
@@ -163,12 +164,18 @@ impl<R: Body> HandledAnswer<R> {
         };
         let late = attempt.control().map(|control| (Arc::clone(control), settlement.clone()));
         // Those who wait get the record just settled, without asking the store.
-        let waited_for =
-            place.filter(|place| place.has_queue()).and_then(|place| Some((place, record(asked, &settlement)?)));
+        let waited_for = place.filter(|place| place.has_queue());
+        let cache = shared.config.replay_cache.as_ref().map(|cache| (cache, Instant::now()));
+        let record = if waited_for.is_some() || cache.is_some() { record(asked, &settlement) } else { None };
         let reply = match claim.settle(settlement).await {
             Ok(Settled::Recorded) => {
-                if let Some((place, record)) = waited_for {
-                    place.settled(|| Arc::new(record));
+                if let Some(record) = record.map(Arc::new) {
+                    if let Some((cache, asked_at)) = cache {
+                        cache.keep(asked.lookup().digest(), Arc::clone(&record), asked_at);
+                    }
+                    if let Some(place) = waited_for {
+                        place.settled(|| record);
+                    }
                 }
                 emit(event);
                 self.into_reply()

@@ -1,11 +1,13 @@
 //! The setters of a layer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method};
 
 use super::IdempotencyLayer;
+use super::cache::ReplayCache;
 use super::config::{Config, EndpointKey, Guard};
 use super::inflight::Caps;
 use super::profile::Profile;
@@ -156,6 +158,16 @@ impl<S: Store> IdempotencyLayer<S> {
     #[must_use]
     pub fn wait_up_to(self, limit: Duration) -> Self {
         self.with(|config| config.wait = Some(limit))
+    }
+
+    /// Keeps answers that this process has stored in the last 30 s, in at most so many bytes, and replays them without
+    /// asking the store (S27). Off by default.
+    ///
+    /// Other requests are compared with them as with the store's own records: same decision, same answers. What an operator
+    /// changes in the store shows up here up to 30 s later. Worth it where a store is far away and clients repeat at once.
+    #[must_use]
+    pub fn replay_cache(self, bytes: usize) -> Self {
+        self.with(|config| config.replay_cache = Some(Arc::new(ReplayCache::new(bytes))))
     }
 
     /// How many requests may wait at once, for one key (32) and in all (1,024); more are told 409. A guessed key must

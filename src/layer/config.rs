@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{HeaderName, Method};
 
+use super::cache::ReplayCache;
 use super::inflight::Caps;
 use crate::fingerprint::Fingerprinter;
 use crate::key::{KeyRules, KeySource};
@@ -57,6 +58,7 @@ pub(super) struct Config {
     /// How long duplicates wait for the answer; `None`: they are told 409 at once.
     pub(super) wait: Option<Duration>,
     pub(super) caps: Caps,
+    pub(super) replay_cache: Option<Arc<ReplayCache>>,
 }
 
 #[derive(Clone)]
@@ -94,6 +96,7 @@ impl Config {
             unprotected_without_store: false,
             wait: None,
             caps: Caps { per_key: 32, in_all: 1024 },
+            replay_cache: None,
         }
     }
 

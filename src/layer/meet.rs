@@ -69,12 +69,18 @@ pub(super) async fn meet<S: Store, R: Body>(
     }
 }
 
-/// However often the one who asks changes, a verdict is awaited as long as a claim may take; then, in doubt, 409.
+/// The reply of a request whose answer was stored here a moment ago.
+pub(super) fn cached<S, R: Body>(shared: &Shared<S>, claim: &ClaimRequest) -> Option<Reply<R>> {
+    let record = shared.config.replay_cache.as_ref()?.get(claim.lookup().digest())?;
+    Some(replay(claim, &record))
+}
+
 /// The right to ask for a key that nobody else in this process is at: nearly every request, and nothing to wait for.
 pub(super) fn alone<S>(shared: &Shared<S>, claim: &ClaimRequest) -> Option<Ticket> {
     shared.room.inflight.ask_alone(claim.lookup().digest())
 }
 
+/// However often the one who asks changes, a verdict is awaited as long as a claim may take; then, in doubt, 409.
 async fn find<S: Store, R: Body>(shared: &Shared<S>, claim: &ClaimRequest) -> Found<R> {
     let found = async {
         loop {

@@ -3,6 +3,7 @@
 mod answer;
 mod body;
 mod builder;
+mod cache;
 mod collect;
 mod config;
 mod future;

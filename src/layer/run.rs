@@ -81,6 +81,9 @@ where
         return Ok(Reply::refused(ProblemKind::ScopeUnavailable).dress(config, wire, echo));
     };
     let claim = question(config, &parts, &data, (scope, key));
+    if let Some(reply) = meet::cached(&shared, &claim) {
+        return Ok(reply.dress(config, wire, echo));
+    }
     let until = meet::patience(&shared);
     let request = Some((parts, data, trailers));
     let mut story = Box::new(Story { shared: Arc::clone(&shared), inner, claim, wire, seat: None, until, request });

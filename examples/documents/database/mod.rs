@@ -102,6 +102,7 @@ macro_rules! database {
     };
 }
 
+mod mysql;
 mod postgres;
 mod sqlite;
 

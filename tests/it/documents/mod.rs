@@ -67,31 +67,37 @@ fn problem(reply: &Reply) -> (u16, String) {
     (reply.status.as_u16(), document["type"].as_str().unwrap().rsplit(':').next().unwrap().to_owned())
 }
 
-/// Runs a test on both engines.
+/// Runs the tests on each engine.
 macro_rules! on_each_engine {
-    ($($test:ident, $sqlite:ident, $postgres:ident;)*) => {$(
-        #[tokio::test(flavor = "multi_thread")]
-        async fn $sqlite() {
-            $test(Documents::start(Engine::sqlite())).await;
-        }
+    ($($test:ident)*) => {
+        on_each_engine!(@engine sqlite, Engine::sqlite(); $($test)*);
+        on_each_engine!(@engine postgres, Engine::postgres().await; $($test)*);
+        on_each_engine!(@engine mysql, Engine::mysql().await; $($test)*);
+    };
+    (@engine $name:ident, $engine:expr; $($test:ident)*) => {
+        mod $name {
+            use super::{Documents, Engine};
 
-        #[tokio::test(flavor = "multi_thread")]
-        async fn $postgres() {
-            $test(Documents::start(Engine::postgres().await)).await;
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $test() {
+                    super::$test(Documents::start($engine)).await;
+                }
+            )*
         }
-    )*};
+    };
 }
 
 on_each_engine! {
-    bodies_are_kept_byte_for_byte, bodies_are_kept_byte_for_byte_on_sqlite, bodies_are_kept_byte_for_byte_on_postgres;
-    preconditions_decide, preconditions_decide_on_sqlite, preconditions_decide_on_postgres;
-    everything_may_run_twice, everything_may_run_twice_on_sqlite, everything_may_run_twice_on_postgres;
-    tags_never_come_back, tags_never_come_back_on_sqlite, tags_never_come_back_on_postgres;
-    one_of_two_writers_wins, one_of_two_writers_wins_on_sqlite, one_of_two_writers_wins_on_postgres;
-    one_of_two_creators_wins, one_of_two_creators_wins_on_sqlite, one_of_two_creators_wins_on_postgres;
-    refusals_leave_a_key_free, refusals_leave_a_key_free_on_sqlite, refusals_leave_a_key_free_on_postgres;
-    a_slow_body_holds_nobody_up, a_slow_body_holds_nobody_up_on_sqlite, a_slow_body_holds_nobody_up_on_postgres;
-    a_keyed_write_replays, a_keyed_write_replays_on_sqlite, a_keyed_write_replays_on_postgres;
+    bodies_are_kept_byte_for_byte
+    preconditions_decide
+    everything_may_run_twice
+    tags_never_come_back
+    one_of_two_writers_wins
+    one_of_two_creators_wins
+    refusals_leave_a_key_free
+    a_slow_body_holds_nobody_up
+    a_keyed_write_replays
 }
 
 async fn bodies_are_kept_byte_for_byte(documents: Documents) {

@@ -18,6 +18,7 @@ mod profile;
 mod race;
 mod refusals;
 mod replay;
+mod replay_cache;
 mod request_body;
 mod retention;
 mod store;

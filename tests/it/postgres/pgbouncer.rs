@@ -47,9 +47,21 @@ async fn named_statements_work_where_pgbouncer_follows_them_and_nowhere_else() {
     let client = || pool_on(pooled_options().database(&own.name), 1);
     let (one, two) = (client().await, client().await);
     // Prepared on the only server connection there is; then somebody else has that one.
-    sqlx::query("SELECT 7").execute(&one).await.unwrap();
-    let held = two.begin().await.unwrap();
-    let error = sqlx::query("SELECT 7").execute(&one).await.expect_err("it works without being followed");
+    const PID: &str = "SELECT pg_backend_pid()";
+    let prepared_on: i32 = sqlx::query_scalar(PID).fetch_one(&one).await.unwrap();
+    // PgBouncer takes a moment to give a server connection to the next one, and may open another meanwhile.
+    let mut held = two.begin().await.unwrap();
+    for _ in 0..50 {
+        let holds: i32 =
+            sqlx::query_scalar("SELECT pg_backend_pid() + 0").persistent(false).fetch_one(&mut *held).await.unwrap();
+        if holds == prepared_on {
+            break;
+        }
+        held.rollback().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        held = two.begin().await.unwrap();
+    }
+    let error = sqlx::query(PID).execute(&one).await.expect_err("it works without being followed");
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     assert_eq!(code.as_deref(), Some("26000"), "no such statement");
     held.rollback().await.unwrap();
