@@ -12,7 +12,7 @@ use super::{Engine, LEASE};
 use crate::support::redis;
 use crate::support::service::example;
 
-fn cluster() -> String {
+pub fn cluster() -> String {
     let nodes: Vec<_> = redis::cluster_urls().iter().map(|url| url.replace("redis://", "")).collect();
     format!("redis-cluster://{}", nodes.join(","))
 }

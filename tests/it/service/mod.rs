@@ -1,6 +1,7 @@
 //! The reference service over TCP, as a process that is killed.
 
 mod bare_hyper;
+mod charge;
 mod crash;
 mod duplicates;
 mod leases;
