@@ -2,11 +2,14 @@
 //!
 //! - [`quickstart`]: a new service in ten minutes, on SQLite and then on Postgres.
 //! - [`transactions`]: what is kept when, and what a handler must know about its transaction.
+//! - [`stores`]: which store, and what each promises.
+//! - [`foreign_calls`]: handlers that call somebody else: leases, derived keys, checkpoints, held keys.
 //! - [`protocol`]: headers, keys, statuses and problem types, for clients and authors of APIs.
 //! - [`testing`]: tests of handlers, of services with the layer, and of stores.
 //! - [`failures`]: what others got wrong, and what stops it here.
 //! - [`clients`]: one key per operation, retries, operations that outlive their process.
 //! - [`by_design`]: when no key is needed: computed ids, preconditions, versions.
+//! - [`benchmarks`]: what it costs, measured.
 //!
 //! This module exists in the documentation only.
 
@@ -31,6 +34,26 @@ pub mod transactions {
         any(not(doctest), all(feature = "axum", feature = "postgres", feature = "sqlite", feature = "testing")),
         doc = include_str!("../docs/transactions.md")
     )]
+}
+
+/// Which store to choose.
+pub mod stores {
+    #![doc = "\n\n[foreign]: crate::guide::foreign_calls\n[benchmarks]: crate::guide::benchmarks\n"]
+    #![doc = "[testing]: crate::guide::testing\n\n"]
+    #![doc = include_str!("../docs/stores.md")]
+}
+
+/// Handlers that call somebody else.
+pub mod foreign_calls {
+    #![cfg_attr(
+        any(not(doctest), all(feature = "axum", feature = "postgres", feature = "testing")),
+        doc = include_str!("../docs/foreign_calls.md")
+    )]
+}
+
+/// What it costs, and how that was measured.
+pub mod benchmarks {
+    #![doc = include_str!("../docs/benchmarks.md")]
 }
 
 /// What clients send and see.

@@ -42,6 +42,14 @@ pub trait Database: Dialect {
         payment: &Payment,
     ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 
+    /// Writes a row, if there is none with its id; the row as it stands.
+    fn insert_once(
+        connection: &mut Self::Connection,
+        owner: &str,
+        kind: Kind,
+        payment: &Payment,
+    ) -> impl Future<Output = Result<Payment, sqlx::Error>> + Send;
+
     /// The rows of one owner, oldest first.
     fn list(
         pool: &Pool<Self>,
@@ -61,6 +69,7 @@ pub trait Database: Dialect {
 /// The texts of one engine.
 struct Texts {
     insert: &'static str,
+    insert_once: &'static str,
     list: &'static str,
     find: &'static str,
 }
@@ -73,6 +82,8 @@ const INDEX: &str = "CREATE INDEX IF NOT EXISTS payments_owner ON payments (owne
 const NUMBERED: Texts = Texts {
     insert: "INSERT INTO payments (id, owner, kind, amount, currency, card, reference, created_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+    insert_once: "INSERT INTO payments (id, owner, kind, amount, currency, card, reference, created_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO NOTHING",
     list: "SELECT id, amount, currency, card, reference, created_at FROM payments
         WHERE owner = $1 AND kind = $2 ORDER BY created_at, id",
     find: "SELECT id, amount, currency, card, reference, created_at FROM payments
@@ -87,11 +98,29 @@ const CREATE_MYSQL: &str = "CREATE TABLE IF NOT EXISTS payments (
 const UNNUMBERED: Texts = Texts {
     insert: "INSERT INTO payments (id, owner, kind, amount, currency, card, reference, created_at)
         VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    // INSERT IGNORE would hide other errors, too.
+    insert_once: "INSERT INTO payments (id, owner, kind, amount, currency, card, reference, created_at)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE id = id",
     list: "SELECT id, amount, currency, card, reference, created_at FROM payments
         WHERE owner = ? AND kind = ? ORDER BY created_at, id",
     find: "SELECT id, amount, currency, card, reference, created_at FROM payments
         WHERE owner = ? AND kind = ? AND id = ?",
 };
+
+macro_rules! write {
+    ($text:expr, $connection:expr, $owner:expr, $kind:expr, $payment:expr) => {
+        sqlx::query($text)
+            .bind(&$payment.id)
+            .bind($owner)
+            .bind($kind.name())
+            .bind($payment.amount)
+            .bind(&$payment.currency)
+            .bind(&$payment.card)
+            .bind(&$payment.reference)
+            .bind(&$payment.created_at)
+            .execute($connection)
+    };
+}
 
 /// The statements do the same on each engine; the types of their connections differ, and some texts.
 macro_rules! database {
@@ -109,18 +138,18 @@ macro_rules! database {
                 kind: Kind,
                 payment: &Payment,
             ) -> Result<(), sqlx::Error> {
-                sqlx::query($texts.insert)
-                    .bind(&payment.id)
-                    .bind(owner)
-                    .bind(kind.name())
-                    .bind(payment.amount)
-                    .bind(&payment.currency)
-                    .bind(&payment.card)
-                    .bind(&payment.reference)
-                    .bind(&payment.created_at)
-                    .execute(connection)
-                    .await?;
+                write!($texts.insert, connection, owner, kind, payment).await?;
                 Ok(())
+            }
+
+            async fn insert_once(
+                connection: &mut Self::Connection,
+                owner: &str,
+                kind: Kind,
+                payment: &Payment,
+            ) -> Result<Payment, sqlx::Error> {
+                write!($texts.insert_once, &mut *connection, owner, kind, payment).await?;
+                sqlx::query_as($texts.find).bind(owner).bind(kind.name()).bind(&payment.id).fetch_one(connection).await
             }
 
             async fn list(pool: &Pool<Self>, owner: &str, kind: Kind) -> Result<Vec<Payment>, sqlx::Error> {

@@ -2,11 +2,17 @@
 //!
 //! `cargo run --example payments` serves it on 127.0.0.1:3000 with an embedded SQLite file. `LISTEN=127.0.0.1:0` picks
 //! a free port; `DATABASE_URL=sqlite:FILE | postgres://… | mysql://…` chooses the database; `DATABASE_POOL=10` sizes its pool.
+//!
+//! Keys are kept in the claim's own transaction, with the payments. `KEYS=lease | memory | redis://… |
+//! redis-cluster://HOST:PORT[,HOST:PORT…]` keeps them as leases instead, of `LEASE=30` seconds: see `leased.rs`.
 
 #![allow(clippy::disallowed_methods, reason = "the rules against spawning and the environment are the library's")]
 #![allow(unreachable_pub, reason = "a program has no public items")]
 
 mod database;
+mod keys;
+mod leased;
+mod leases;
 mod money;
 mod problem;
 mod router;
@@ -16,12 +22,16 @@ use std::error::Error;
 use std::io::Write;
 use std::time::Duration;
 
-use idempotency::{IdempotencyLayer, MySqlStore, PostgresStore, Scope, SqliteStore};
+use idempotency::store::{AnyStore, OnUnknown, Store};
+use idempotency::{IdempotencyLayer, MemoryStore, MySqlStore, PostgresStore, Scope, SqliteStore};
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::postgres::PgPoolOptions;
+use sqlx::sqlite::SqlitePoolOptions;
 use tokio::net::TcpListener;
 
-use crate::database::Database;
+use crate::keys::Keys;
+use crate::leased::Place;
+use crate::leases::Leases;
 use crate::router::Principal;
 
 /// How long a shutdown waits for requests that are still running.
@@ -40,39 +50,71 @@ async fn main() -> Result<(), Failure> {
     let url = std::env::var("DATABASE_URL")
         .unwrap_or_else(|_| format!("sqlite:{}", std::env::temp_dir().join("idempotency-payments.sqlite").display()));
     let size = || std::env::var("DATABASE_POOL").unwrap_or_else(|_| "10".to_owned()).parse();
+    let keys = std::env::var("KEYS").ok().map(|text| Keys::parse(&text)).transpose()?;
     if let Some(file) = url.strip_prefix("sqlite:") {
-        let store = SqliteStore::open(file.strip_prefix("//").unwrap_or(file)).await?;
+        let file = file.strip_prefix("//").unwrap_or(file);
+        if let Some(keys) = keys {
+            let options = SqliteStore::connect_options(file);
+            let pool = SqlitePoolOptions::new().max_connections(size()?).connect_with(options).await?;
+            return serve_leased(&listen, pool, keys).await;
+        }
+        let store = SqliteStore::open(file).await?;
         store.migrate().await?;
         let pool = store.pool().clone();
-        serve(&listen, pool, store.clone()).await?;
+        serve(&listen, pool, store.clone(), None).await?;
         store.close().await;
         Ok(())
     } else if url.starts_with("postgres:") || url.starts_with("postgresql:") {
         let pool = PgPoolOptions::new().max_connections(size()?).connect(&url).await?;
+        if let Some(keys) = keys {
+            return serve_leased(&listen, pool, keys).await;
+        }
         let store = PostgresStore::new(pool.clone()).await?;
         store.migrate().await?;
-        serve(&listen, pool, store).await
+        serve(&listen, pool, store, None).await
     } else if url.starts_with("mysql:") || url.starts_with("mariadb:") {
         let pool = MySqlPoolOptions::new().max_connections(size()?).connect(&url).await?;
+        if let Some(keys) = keys {
+            return serve_leased(&listen, pool, keys).await;
+        }
         let store = MySqlStore::new(pool.clone()).await?;
         store.migrate().await?;
-        serve(&listen, pool, store).await
+        serve(&listen, pool, store, None).await
     } else {
         Err("DATABASE_URL must begin with sqlite:, postgres: or mysql:".into())
     }
 }
 
-async fn serve<DB: Database, S>(listen: &str, pool: sqlx::Pool<DB>, store: S) -> Result<(), Failure>
-where
-    S: idempotency::store::Store,
-{
+/// With keys by leases.
+async fn serve_leased<DB: Leases>(listen: &str, pool: sqlx::Pool<DB>, keys: Keys) -> Result<(), Failure> {
+    let lease = keys::lease()?;
+    let (store, place) = match keys {
+        Keys::Lease => (DB::leases(&pool, lease).await?, Place::Beside),
+        Keys::Memory => {
+            (AnyStore::new(MemoryStore::new().lease(lease)?.on_unknown(OnUnknown::Rerun)), Place::Elsewhere)
+        }
+        Keys::Redis(builder) => {
+            let store = builder.lease(lease).on_unknown(OnUnknown::Rerun).build()?;
+            store.check().await?;
+            (AnyStore::new(store), Place::Elsewhere)
+        }
+    };
+    serve(listen, pool, store, Some(place)).await
+}
+
+async fn serve<DB: Leases, S: Store>(
+    listen: &str,
+    pool: sqlx::Pool<DB>,
+    store: S,
+    place: Option<Place>,
+) -> Result<(), Failure> {
     DB::create_tables(&pool).await?;
     let scope = Scope::from_extension(|principal: &Principal| Some(principal.0.clone()));
     let layer = IdempotencyLayer::new(store, scope).require_key();
     let listener = TcpListener::bind(listen).await?;
     announce(&format!("http://{}", listener.local_addr()?))?;
     let stopping = shutdown::requested();
-    let server = axum::serve(listener, router::router(pool.clone(), layer.clone()));
+    let server = axum::serve(listener, router::router(pool.clone(), layer.clone(), place));
     let served = shutdown::within(GRACE, stopping, |signal| async move { server.with_graceful_shutdown(signal).await });
     served.await?;
     // Requests whose clients have left are still finished and answered to their retries.

@@ -9,13 +9,15 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
 use idempotency::store::Store;
-use idempotency::{IdempotencyLayer, Tx};
+use idempotency::{Attempt, IdempotencyLayer, Tx};
 use sqlx::Pool;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::database::{Database, Kind};
+use crate::leased;
+use crate::leases::Leases;
 use crate::money::{Card, Order, Payment, Wrong};
 use crate::problem::{self, Problem};
 
@@ -23,15 +25,25 @@ use crate::problem::{self, Problem};
 #[derive(Clone)]
 pub struct Principal(pub String);
 
-/// The whole service.
-pub fn router<DB: Database, S: Store>(pool: Pool<DB>, layer: IdempotencyLayer<S>) -> Router {
-    let payments = get(|p, s: State<Pool<DB>>| list(p, s, Kind::Payment))
-        .post(|p, tx: Tx<DB>, body| create(p, tx, body, Kind::Payment));
-    let transfers = get(|p, s: State<Pool<DB>>| list(p, s, Kind::Transfer))
-        .post(|p, tx: Tx<DB>, body| create(p, tx, body, Kind::Transfer));
+/// The whole service. `place` is where the keys are, if they are leases; without it handlers are lent the claim's own
+/// transaction.
+pub fn router<DB: Leases, S: Store>(
+    pool: Pool<DB>,
+    layer: IdempotencyLayer<S>,
+    place: Option<leased::Place>,
+) -> Router {
+    let collection = |kind| {
+        let list = get(move |p, s: State<Pool<DB>>| list(p, s, kind));
+        match place {
+            None => list.post(move |p, tx: Tx<DB>, body| create(p, tx, body, kind)),
+            Some(place) => list.post(move |p, attempt: Attempt, State(pool): State<Pool<DB>>, body| {
+                leased::create(p, attempt, pool, body, (kind, place))
+            }),
+        }
+    };
     let guarded = Router::new()
-        .route("/payments", payments)
-        .route("/transfers", transfers)
+        .route("/payments", collection(Kind::Payment))
+        .route("/transfers", collection(Kind::Transfer))
         .route("/payments/{id}", get(|p, s: State<Pool<DB>>, id, h| find(p, s, id, h, Kind::Payment)))
         .route("/transfers/{id}", get(|p, s: State<Pool<DB>>, id, h| find(p, s, id, h, Kind::Transfer)))
         // The authentication stands outside: a replay is authorised like a first request.
@@ -74,8 +86,7 @@ async fn create<DB: Database>(
 ) -> Response {
     let (order, card) = match Order::parse(&body) {
         Ok(order) => order,
-        Err(Wrong::Json(detail)) => return Problem::new(StatusCode::BAD_REQUEST, detail).into_response(),
-        Err(Wrong::Value(detail)) => return Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail).into_response(),
+        Err(what) => return wrong(what).into_response(),
     };
     let Order { amount, currency, card: card_text, reference } = order;
     let payment = Payment {
@@ -89,29 +100,47 @@ async fn create<DB: Database>(
     if let Err(error) = DB::insert(&mut tx, &owner, kind, &payment).await {
         return problem::failed::<DB>(&error);
     }
-    match card {
-        Card::Ok => made(kind, &payment, 0),
-        Card::Slow(wait) => {
-            tokio::time::sleep(wait).await;
-            made(kind, &payment, 0)
-        }
-        Card::Large(size) => made(kind, &payment, size),
-        Card::Cookie => {
-            let mut response = made(kind, &payment, 0);
-            with_awkward_headers(response.headers_mut());
-            response
-        }
-        Card::Declined => Problem::new(StatusCode::PAYMENT_REQUIRED, "The card was declined.").into_response(),
-        Card::Unavailable => {
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "The card network cannot be reached.").into_response()
-        }
-        Card::Limited => Problem::new(StatusCode::TOO_MANY_REQUESTS, "Too many payments at once.").into_response(),
-        Card::Panic => panic!("the card that panics"),
+    match ask(card).await {
+        Ok(()) => answer(card, kind, &payment),
+        Err(refusal) => refusal.into_response(),
     }
 }
 
+pub fn wrong(what: Wrong) -> Problem {
+    match what {
+        Wrong::Json(detail) => Problem::new(StatusCode::BAD_REQUEST, detail),
+        Wrong::Value(detail) => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail),
+    }
+}
+
+/// What becomes of the card. `Err`: the payment is refused.
+pub async fn ask(card: Card) -> Result<(), Problem> {
+    let (status, detail) = match card {
+        Card::Ok | Card::Large(_) | Card::Cookie => return Ok(()),
+        Card::Slow(wait) => {
+            tokio::time::sleep(wait).await;
+            return Ok(());
+        }
+        Card::Declined => (StatusCode::PAYMENT_REQUIRED, "The card was declined."),
+        Card::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "The card network cannot be reached."),
+        Card::Limited => (StatusCode::TOO_MANY_REQUESTS, "Too many payments at once."),
+        Card::Panic => panic!("the card that panics"),
+    };
+    Err(Problem::new(status, detail))
+}
+
+/// The answer to a payment that was made.
+pub fn answer(card: Card, kind: Kind, payment: &Payment) -> Response {
+    let filler = if let Card::Large(size) = card { size } else { 0 };
+    let mut response = made(kind, payment, filler);
+    if card == Card::Cookie {
+        with_awkward_headers(response.headers_mut());
+    }
+    response
+}
+
 /// RFC 3339 with six decimals, so that the texts sort as the times do.
-fn now() -> String {
+pub fn now() -> String {
     let now = OffsetDateTime::now_utc();
     let seconds = now.truncate_to_second().format(&Rfc3339).unwrap_or_default();
     format!("{}.{:06}Z", seconds.trim_end_matches('Z'), now.microsecond())

@@ -85,7 +85,7 @@ async fn amounts(service: &Service) -> Vec<u64> {
 
 // C1, C4: the server commits, and the connection closes before the answer, twice for every operation.
 async fn an_answer_that_is_lost_has_one_effect(engine: Engine) {
-    let service = Service::start(&engine.url(), "127.0.0.1:0", 5);
+    let service = engine.start("127.0.0.1:0", 5);
     let front = Front::start(&service.address, |_, number| if number < 2 { Then::Lose } else { Then::Answer }).await;
     let folder = Folder::new();
     let run = Run::start(&format!("http://{}/payments", front.address), 12, Some(&folder.pending()));
@@ -121,7 +121,7 @@ async fn an_answer_that_is_lost_has_one_effect_on_postgres() {
 async fn a_killed_client_goes_on_with_the_same_keys_and_bytes() {
     const OPERATIONS: u32 = 30;
     let engine = Engine::sqlite();
-    let service = Service::start(&engine.url(), "127.0.0.1:0", 5);
+    let service = engine.start("127.0.0.1:0", 5);
     // Every attempt that is not the third loses its answer, so that the client is always in the middle of something.
     let front =
         Front::start(&service.address, |_, number| if number % 3 < 2 { Then::Lose } else { Then::Answer }).await;

@@ -10,11 +10,11 @@ use bytes::Bytes;
 use tokio::task::JoinSet;
 
 use super::Engine;
-use crate::support::service::{Client, Service};
+use crate::support::service::Client;
 
 async fn a_kill_in_the_middle_leaves_no_row_and_a_free_key(engine: Engine) {
-    let service = Service::start(&engine.url(), "127.0.0.1:0", 5);
-    let client = Client::new();
+    let service = engine.start("127.0.0.1:0", 5);
+    let client = engine.client();
     let address = service.address.clone();
     let cut = tokio::spawn({
         let (client, address) = (client.clone(), address.clone());
@@ -23,7 +23,7 @@ async fn a_kill_in_the_middle_leaves_no_row_and_a_free_key(engine: Engine) {
     tokio::time::sleep(Duration::from_millis(250)).await;
     service.kill();
     assert!(cut.await.unwrap().is_none(), "the answer came before the kill");
-    let service = Service::start(&engine.url(), &address, 5);
+    let service = engine.start(&address, 5);
     assert!(client.amounts(&address).await.is_empty(), "a row of a request that was killed");
     let started = Instant::now();
     let retry = client.pay(&address, "killed", 7, "slow:500").await.unwrap();
@@ -90,10 +90,10 @@ impl Load {
 }
 
 // One row an operation, one answer a key, over kills at random moments.
-async fn kills_under_load_leave_one_effect_an_operation(engine: Engine) {
-    let mut service = Service::start(&engine.url(), "127.0.0.1:0", 10);
+pub async fn kills_under_load_leave_one_effect_an_operation(engine: Engine) {
+    let mut service = engine.start("127.0.0.1:0", 10);
     let load = Arc::new(Load {
-        client: Client::new(),
+        client: engine.client(),
         address: service.address.clone(),
         next: AtomicU32::new(1),
         stop: AtomicBool::new(false),
@@ -109,7 +109,7 @@ async fn kills_under_load_leave_one_effect_an_operation(engine: Engine) {
         // Not in step with anything.
         tokio::time::sleep(LASTS / (KILLS + 1) + Duration::from_millis(u64::from(kill * 37 % 100))).await;
         service.kill();
-        service = Service::start(&engine.url(), &load.address, 10);
+        service = engine.start(&load.address, 10);
     }
     tokio::time::sleep(LASTS / (KILLS + 1)).await;
     load.stop.store(true, Ordering::Relaxed);
@@ -132,17 +132,17 @@ async fn kills_under_load_leave_one_effect_an_operation(engine: Engine) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kills_under_load_leave_one_effect_an_operation_on_sqlite() {
+pub async fn kills_under_load_leave_one_effect_an_operation_on_sqlite() {
     kills_under_load_leave_one_effect_an_operation(Engine::sqlite()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kills_under_load_leave_one_effect_an_operation_on_postgres() {
+pub async fn kills_under_load_leave_one_effect_an_operation_on_postgres() {
     kills_under_load_leave_one_effect_an_operation(Engine::postgres().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kills_under_load_leave_one_effect_an_operation_on_mariadb() {
+pub async fn kills_under_load_leave_one_effect_an_operation_on_mariadb() {
     kills_under_load_leave_one_effect_an_operation(Engine::mysql().await).await;
 }
 
@@ -150,8 +150,8 @@ async fn kills_under_load_leave_one_effect_an_operation_on_mariadb() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_terminated_service_finishes_what_runs() {
     let engine = Engine::sqlite();
-    let service = Service::start(&engine.url(), "127.0.0.1:0", 5);
-    let client = Client::new();
+    let service = engine.start("127.0.0.1:0", 5);
+    let client = engine.client();
     let address = service.address.clone();
     let stays = tokio::spawn({
         let (client, address) = (client.clone(), address.clone());
@@ -161,17 +161,17 @@ async fn a_terminated_service_finishes_what_runs() {
     let exit = tokio::task::spawn_blocking(move || service.terminate());
     assert_eq!(stays.await.unwrap().status, 201);
     assert_eq!(exit.await.unwrap(), Some(0));
-    let service = Service::start(&engine.url(), &address, 5);
+    let service = engine.start(&address, 5);
     assert!(client.pay(&address, "stays", 1, "slow:600").await.unwrap().is_replay());
 
     let leaves = tokio::spawn({
-        let (client, address) = (Client::new(), address.clone());
+        let (client, address) = (engine.client(), address.clone());
         async move { client.pay(&address, "leaves", 2, "slow:600").await }
     });
     tokio::time::sleep(Duration::from_millis(200)).await;
     leaves.abort();
     assert_eq!(tokio::task::spawn_blocking(move || service.terminate()).await.unwrap(), Some(0));
-    let service = Service::start(&engine.url(), &address, 5);
+    let service = engine.start(&address, 5);
     assert!(client.pay(&address, "leaves", 2, "slow:600").await.unwrap().is_replay());
     let url = format!("http://{address}/healthz");
     assert_eq!(client.send(Method::GET, &url, None, "").await.unwrap().status, 200);

@@ -6,10 +6,14 @@ use axum::http::Method;
 use tokio::task::JoinSet;
 
 use super::Engine;
-use crate::support::service::{Client, Reply, Service};
+use crate::support::service::{Client, Reply};
 
-async fn at_once(address: &str, count: u32, key: &str, amount: u32, card: &'static str) -> Vec<(Reply, Duration)> {
-    let client = Client::new();
+async fn at_once(
+    client: &Client,
+    address: &str,
+    count: u32,
+    (key, amount, card): (&str, u32, &'static str),
+) -> Vec<(Reply, Duration)> {
     let mut sending = JoinSet::new();
     for _ in 0..count {
         let (client, address, key) = (client.clone(), address.to_owned(), key.to_owned());
@@ -23,12 +27,12 @@ async fn at_once(address: &str, count: u32, key: &str, amount: u32, card: &'stat
 }
 
 // H20, H22, case C01
-async fn fifty_identical_requests_make_one_payment(engine: Engine) {
-    let service = Service::start(&engine.url(), "127.0.0.1:0", 10);
-    let client = Client::new();
+pub async fn fifty_identical_requests_make_one_payment(engine: Engine) {
+    let service = engine.start("127.0.0.1:0", 10);
+    let client = engine.client();
     for (round, card) in ["ok", "slow:100"].into_iter().enumerate() {
         let key = format!("fifty-{round}");
-        let replies = at_once(&service.address, 50, &key, 1250, card).await;
+        let replies = at_once(&client, &service.address, 50, (&key, 1250, card)).await;
         let bodies: Vec<_> = replies.iter().filter(|(r, _)| r.status == 201).map(|(r, _)| r.body.clone()).collect();
         assert!(!bodies.is_empty());
         assert!(bodies.iter().all(|body| *body == bodies[0]), "two answers of one key");
@@ -66,8 +70,8 @@ async fn fifty_identical_requests_make_one_payment_on_mariadb() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_duplicates_of_a_slow_request_disturb_nobody_with_a_pool_of_five() {
     let engine = Engine::postgres().await;
-    let service = Service::start(&engine.url(), "127.0.0.1:0", 5);
-    let client = Client::new();
+    let service = engine.start("127.0.0.1:0", 5);
+    let client = engine.client();
     let address = service.address.clone();
     let slow = tokio::spawn({
         let (client, address) = (client.clone(), address.clone());
@@ -75,8 +79,8 @@ async fn a_thousand_duplicates_of_a_slow_request_disturb_nobody_with_a_pool_of_f
     });
     tokio::time::sleep(Duration::from_millis(300)).await;
     let flood = tokio::spawn({
-        let address = address.clone();
-        async move { at_once(&address, 1000, "slow", 1, "slow:3000").await }
+        let (client, address) = (client.clone(), address.clone());
+        async move { at_once(&client, &address, 1000, ("slow", 1, "slow:3000")).await }
     });
     let mut others = Vec::new();
     for number in 0..20 {
@@ -97,9 +101,9 @@ async fn a_thousand_duplicates_of_a_slow_request_disturb_nobody_with_a_pool_of_f
 }
 
 // H21, case C12
-async fn another_body_is_refused_while_the_first_is_running(engine: Engine) {
-    let service = Service::start(&engine.url(), "127.0.0.1:0", 10);
-    let client = Client::new();
+pub async fn another_body_is_refused_while_the_first_is_running(engine: Engine) {
+    let service = engine.start("127.0.0.1:0", 10);
+    let client = engine.client();
     let slow = tokio::spawn({
         let (client, address) = (client.clone(), service.address.clone());
         async move { client.pay(&address, "reused", 1, "slow:1500").await.unwrap() }
@@ -136,10 +140,10 @@ async fn another_body_is_refused_while_the_first_is_running_on_mariadb() {
 }
 
 // The duplicates of a request that runs in *another* process are told at once, too (case C04).
-async fn two_processes_share_their_keys(engine: Engine) {
-    let one = Service::start(&engine.url(), "127.0.0.1:0", 5);
-    let two = Service::start(&engine.url(), "127.0.0.1:0", 5);
-    let client = Client::new();
+pub async fn two_processes_share_their_keys(engine: Engine) {
+    let one = engine.start("127.0.0.1:0", 5);
+    let two = engine.start("127.0.0.1:0", 5);
+    let client = engine.client();
     let slow = tokio::spawn({
         let (client, address) = (client.clone(), one.address.clone());
         async move { client.pay(&address, "shared", 1, "slow:1500").await.unwrap() }

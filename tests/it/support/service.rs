@@ -19,11 +19,6 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts the example `payments` on a free port, or on the port of an earlier one.
-    pub fn start(database_url: &str, listen: &str, pool: u32) -> Self {
-        Self::start_example("payments", database_url, listen, pool)
-    }
-
     /// Starts an example that is a service with a database.
     pub fn start_example(name: &str, database_url: &str, listen: &str, pool: u32) -> Self {
         let pool = pool.to_string();
@@ -32,7 +27,13 @@ impl Service {
 
     /// Starts an example that prints its address first.
     pub fn example(name: &str, variables: &[(&str, &str)]) -> Self {
+        Self::example_with(name, &[], variables)
+    }
+
+    /// The same with arguments.
+    pub fn example_with(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut child = Command::new(example(name))
+            .args(arguments)
             .envs(variables.iter().copied())
             .env("RUST_LOG", "warn")
             .stdout(Stdio::piped())
@@ -53,11 +54,21 @@ impl Service {
         self.child.wait().unwrap();
     }
 
-    /// SIGTERM; the exit code.
-    pub fn terminate(mut self) -> Option<i32> {
+    /// Waits until the process has ended by itself.
+    pub fn ended(mut self) {
+        self.child.wait().unwrap();
+    }
+
+    /// Sends a signal: `STOP`, `CONT`, …
+    pub fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         // The shell's own: a bare machine has no program of that name.
-        assert!(Command::new("sh").args(["-c", &format!("kill -TERM {pid}")]).status().unwrap().success());
+        assert!(Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status().unwrap().success());
+    }
+
+    /// SIGTERM; the exit code.
+    pub fn terminate(mut self) -> Option<i32> {
+        self.signal("TERM");
         let status = self.child.wait().unwrap();
         status.code()
     }
@@ -82,6 +93,7 @@ pub fn example(name: &str) -> PathBuf {
 #[derive(Clone)]
 pub struct Client {
     http: HyperClient<HttpConnector, Full<Bytes>>,
+    caller: String,
 }
 
 #[derive(Clone, Debug)]
@@ -99,7 +111,11 @@ impl Reply {
 
 impl Client {
     pub fn new() -> Self {
-        Self { http: HyperClient::builder(TokioExecutor::new()).build_http() }
+        Self::named("alice")
+    }
+
+    pub fn named(caller: &str) -> Self {
+        Self { http: HyperClient::builder(TokioExecutor::new()).build_http(), caller: caller.to_owned() }
     }
 
     /// `None` where there was no answer.
@@ -113,7 +129,7 @@ impl Client {
     pub async fn send_with(&self, method: Method, url: &str, headers: &[(&str, &str)], body: &str) -> Option<Reply> {
         let mut request = Request::builder().method(method).uri(url);
         if !headers.iter().any(|(name, _)| *name == "authorization") {
-            request = request.header("authorization", "Bearer alice");
+            request = request.header("authorization", format!("Bearer {}", self.caller));
         }
         for (name, value) in headers {
             request = request.header(*name, *value);

@@ -1,0 +1,68 @@
+//! Keys as leases in the database of the payments, for `KEYS=lease`.
+
+use std::error::Error;
+use std::time::Duration;
+
+use idempotency::store::{AnyStore, OnUnknown};
+use idempotency::{Attempt, ErrorKind, LeaseDialect, LeaseStore};
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{MySql, Pool, Postgres, Sqlite, Transaction};
+
+use crate::database::Database;
+
+/// Connections for leases.
+const CONNECTIONS: u32 = 4;
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+/// An engine of the service, and what it offers to leases.
+pub trait Leases: Database {
+    /// A store in this database, whose tables are there then.
+    fn leases(pool: &Pool<Self>, lease: Duration) -> impl Future<Output = Result<AnyStore, Failure>> + Send;
+
+    /// Lets the transaction commit only while the attempt owns its key in this database.
+    fn guard(
+        attempt: &Attempt,
+        transaction: &mut Transaction<'_, Self>,
+    ) -> impl Future<Output = Result<(), idempotency::Error>> + Send;
+}
+
+impl Leases for Postgres {
+    async fn leases(pool: &Pool<Self>, lease: Duration) -> Result<AnyStore, Failure> {
+        // Connections of its own: a renewal must not wait for handlers.
+        let options = pool.connect_options().as_ref().clone();
+        let pool = PgPoolOptions::new().max_connections(CONNECTIONS).connect_with(options).await?;
+        opened(LeaseStore::new(pool).await?, lease).await
+    }
+
+    async fn guard(attempt: &Attempt, transaction: &mut Transaction<'_, Self>) -> Result<(), idempotency::Error> {
+        attempt.guard(transaction).await
+    }
+}
+
+impl Leases for Sqlite {
+    async fn leases(pool: &Pool<Self>, lease: Duration) -> Result<AnyStore, Failure> {
+        opened(LeaseStore::new(pool.clone()).await?, lease).await
+    }
+
+    async fn guard(attempt: &Attempt, transaction: &mut Transaction<'_, Self>) -> Result<(), idempotency::Error> {
+        attempt.guard(transaction).await
+    }
+}
+
+impl Leases for MySql {
+    async fn leases(_: &Pool<Self>, _: Duration) -> Result<AnyStore, Failure> {
+        Err("KEYS=lease needs Postgres or SQLite; on MySQL take KEYS=redis://… or leave KEYS out".into())
+    }
+
+    async fn guard(_: &Attempt, _: &mut Transaction<'_, Self>) -> Result<(), idempotency::Error> {
+        Err(ErrorKind::Setup.into())
+    }
+}
+
+/// Whatever the last attempt did is safe to repeat: a payment has the same id in all attempts.
+async fn opened<DB: LeaseDialect>(store: LeaseStore<DB>, lease: Duration) -> Result<AnyStore, Failure> {
+    let store = store.lease(lease)?.on_unknown(OnUnknown::Rerun);
+    store.migrate().await?;
+    Ok(AnyStore::new(store))
+}
