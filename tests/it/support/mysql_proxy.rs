@@ -74,8 +74,8 @@ async fn serve(client: TcpStream, server: TcpStream, judge: Arc<Mutex<Box<Judge>
                 // Keeps the server's side open, and the client's too: what is written there is never read.
                 std::future::pending::<()>().await;
             } else {
-                drop(client_write);
-                // The server has done what it answers. Some packets have no answer.
+                // The server has done what it answers; until then the client must not learn of the cut, since the store
+                // would end the session. Some packets have no answer.
                 let answer = server_read.read_u8();
                 let _ = tokio::time::timeout(std::time::Duration::from_secs(1), answer).await;
             },
