@@ -80,7 +80,8 @@ impl Attempt {
     }
 
     /// When the lease ends unless it is renewed again, by this host's clock and counted from before it was asked for: the
-    /// store's own end is later. It moves on while renewals succeed. Once it has passed, another attempt may be running.
+    /// store's own end is later. It moves on while renewals succeed, and while a guard of this attempt keeps everybody else
+    /// from the record. Once it has passed, another attempt may be running.
     /// `None` for transactional stores.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
@@ -92,7 +93,7 @@ impl Attempt {
     ///
     /// From then on a crash, a panic, an error of the service, a broken body, 5xx, 408, 425 and 429 mean that what came
     /// of it is *unknown*. What follows then is the store's [`OnUnknown`](crate::store::OnUnknown), by default 409
-    /// `outcome-unknown` until an operator has settled the key. Other 4xx are kept as decisions. The handler's own
+    /// `outcome-unknown` until an operator has settled the key, or its retention is over. Other 4xx are kept as decisions. The handler's own
     /// [`Outcome`](crate::Outcome) has the last word, as always.
     ///
     /// # Errors
@@ -126,6 +127,11 @@ impl Attempt {
         self.0.control.as_ref()
     }
 
+    /// Whether a lease has ended by this host's clock.
+    pub(crate) fn is_overdue(&self, now: Instant) -> bool {
+        self.deadline().is_some_and(|deadline| deadline <= now)
+    }
+
     /// A renewal that was asked for at `asked_at` has succeeded.
     pub(crate) fn renewed(&self, asked_at: Instant, lease: Duration) {
         self.0.deadline.set(asked_at.checked_add(lease));
@@ -156,6 +162,11 @@ impl Attempt {
         // UUIDv8: sixteen bytes of our own making (RFC 9562 section 5.8).
         Uuid::new_v8([b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, b12, b13, b14, b15])
     }
+}
+
+/// What a claim that was answered after its lease comes to.
+pub(crate) fn overdue() -> Error {
+    Error::with_source(ErrorKind::Unavailable, "the claim was answered after its lease had ended")
 }
 
 /// When a lease ends, as far as this host can tell.

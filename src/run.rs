@@ -3,14 +3,15 @@
 use std::fmt;
 use std::future::Future;
 use std::panic::resume_unwind;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, StatusCode};
 use sha2::{Digest, Sha256};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use crate::attempt::Attempt;
+use crate::attempt::{Attempt, overdue};
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 use crate::db::{Dialect, Tx, TxError};
 use crate::error::{Error, ErrorKind};
@@ -18,6 +19,7 @@ use crate::events::{Event, emit, emit_error};
 use crate::fingerprint::{Fingerprint, Profile};
 use crate::key::Key;
 use crate::layer::heartbeat::Held;
+use crate::layer::late;
 use crate::layer::unwind::Caught;
 use crate::lookup::{Endpoint, LookupKey};
 use crate::record::{Answer, AnswerBody};
@@ -172,7 +174,8 @@ impl<E: fmt::Debug + fmt::Display> std::error::Error for RunError<E> {
 
 /// Runs operations once, without HTTP. Implemented for every [`Store`].
 pub trait RunOnce: Store {
-    /// Claims the operation, runs `work`, and settles: the same claim and the same outcomes as behind the layer.
+    /// Claims the operation, runs `work`, and settles: the same claim and the same outcomes as behind the layer. A lease
+    /// store that could not record the result is asked again, for a minute at most, before this returns.
     ///
     /// # Errors
     /// [`RunError::Work`]: what the work failed with; nothing was kept. [`RunError::Store`]: the store.
@@ -196,7 +199,12 @@ pub trait RunOnce: Store {
             let claimed = claimed.unwrap_or_else(|elapsed| Err(Error::with_source(ErrorKind::Unavailable, elapsed)));
             match claimed.map_err(RunError::Store)? {
                 Verdict::Claimed(claim) => {
-                    let attempt = Attempt::new(&asked, &claim, asked_at);
+                    let attempt = Attempt::new(&asked, &claim, asked_at.into_std());
+                    if attempt.is_overdue(Instant::now().into_std()) {
+                        // Another attempt may be running by now (S20).
+                        let _ = claim.settle(Settlement::Abandon).await;
+                        return Err(RunError::Store(overdue()));
+                    }
                     execute(&asked, claim, attempt, work).await
                 }
                 verdict => Ok(told(verdict)),
@@ -236,7 +244,9 @@ where
         emit(Event::Unsaved);
         return Ok(Ran::Executed(finish));
     };
-    match claim.settle(settlement(asked, &finish)).await {
+    let settlement = settlement(asked, &finish);
+    let late = attempt.control().map(|control| (Arc::clone(control), settlement.clone()));
+    match claim.settle(settlement).await {
         Ok(Settled::Recorded) => {
             emit(if matches!(finish, Finish::Abandon(_)) { Event::Abandoned } else { Event::Executed });
             Ok(Ran::Executed(finish))
@@ -245,6 +255,9 @@ where
         // The work is done and no transaction can undo it (H35).
         Err(error) if is_lease && error.kind() != ErrorKind::LeaseLost => {
             emit_error(Event::Unsaved, &error);
+            if let Some((control, settlement)) = late {
+                Box::pin(late::record(control, settlement)).await;
+            }
             Ok(Ran::Executed(finish))
         }
         Err(error) => Err(RunError::Store(error)),

@@ -73,9 +73,12 @@ impl<C: Claim> Heartbeat<C> {
         )]
         let task = tokio::spawn(async move {
             let period = (lease / 3).clamp(SHORTEST, LONGEST);
-            let mut beats = interval_at(Instant::now() + period, period);
+            // The lease began when the claim was sent, which may be long ago.
+            let began = attempt.deadline().and_then(|ends| ends.checked_sub(lease));
+            let began = began.map_or_else(Instant::now, Instant::from_std);
+            let mut beats = interval_at(began + period, period);
             beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            let mut ends = Instant::now() + lease.min(LONGEST);
+            let mut ends = began + lease.min(LONGEST);
             let mut lost = false;
             loop {
                 tokio::select! {

@@ -12,15 +12,19 @@ use crate::store::{LeaseControl, Settlement};
 /// Between two tries, doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// How long the store may be away: a minute in all, so that a shutdown ends.
-const TRIES: u32 = 32;
+/// How long the store may be away or silent: so that a shutdown ends.
+const IN_ALL: Duration = Duration::from_secs(60);
 const ONE_TRY: Duration = Duration::from_secs(5);
 
 /// Tries again and again, until the end is recorded, another attempt owns the key, or the store has been away for long.
 /// The key is held by its lease meanwhile, and by its mark where the attempt has called somebody else.
-pub(super) async fn record(control: Arc<dyn LeaseControl>, settlement: Settlement) {
+pub(crate) async fn record(control: Arc<dyn LeaseControl>, settlement: Settlement) {
+    let _ = timeout(IN_ALL, tried(control, settlement)).await;
+}
+
+async fn tried(control: Arc<dyn LeaseControl>, settlement: Settlement) {
     let mut pause = FIRST_PAUSE;
-    for _ in 0..TRIES {
+    loop {
         sleep(pause).await;
         match timeout(ONE_TRY, control.record(settlement.clone())).await {
             Ok(Ok(())) => return emit(Event::RecordedLate),

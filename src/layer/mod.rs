@@ -11,7 +11,7 @@ mod grpc;
 pub(crate) mod heartbeat;
 mod inflight;
 mod keyless;
-mod late;
+pub(crate) mod late;
 mod meet;
 mod oneshot;
 mod profile;

@@ -21,7 +21,7 @@ use super::reply::{self, Reply};
 use super::unwind::Caught;
 use super::within::within;
 use super::{Shared, keyless};
-use crate::attempt::Attempt;
+use crate::attempt::{Attempt, overdue};
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit};
 use crate::store::{Claim, ClaimRequest, Settlement, Store, Verdict};
@@ -127,9 +127,15 @@ impl<S: Store, Svc> Story<S, Svc> {
                     return Told::End(Box::pin(self.without_store(error)).await);
                 }
             };
+            let attempt = Attempt::new(&self.claim, &claim, asked_at.into_std());
+            if attempt.is_overdue(Instant::now().into_std()) {
+                // Answered so late that another attempt may be running: this one must not begin (S20).
+                let _ = claim.settle(Settlement::Abandon).await;
+                drop(ticket);
+                return Told::End(End::Reply(reply::failed(&overdue())));
+            }
             self.seat = None;
             ticket.running(*self.claim.fingerprint());
-            let attempt = Attempt::new(&self.claim, &claim, asked_at.into_std());
             match self.run(Owned { claim, attempt, place: ticket.place() }, reruns == 0).await {
                 Run::End(end) => return Told::End(end),
                 Run::Conflicted(reply) if reruns == 0 => return Told::End(End::Reply(reply)),

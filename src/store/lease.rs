@@ -15,7 +15,9 @@ pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + '
 
 /// What follows an attempt whose lease has ended without a settlement (S21).
 ///
-/// Decided by the settings of the store that the attempt was claimed through, and kept with its record.
+/// Decided by the settings of the store that the attempt was claimed through, and kept with its record. A record is held
+/// no longer than its retention, and no shorter than its lease: give operations that must be held a retention that is
+/// much longer than they run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnUnknown {
     /// Hold after [`Attempt::dispatching`](crate::Attempt::dispatching), rerun before it: the default.
@@ -26,7 +28,10 @@ pub enum OnUnknown {
     /// The next attempt runs, whatever the last one did: for operations that are safe to repeat from the start, such as
     /// calls with a derived key of their own.
     Rerun,
-    /// The next attempt is told 409 `outcome-unknown` until an operator has settled the key.
+    /// The next attempt is told 409 `outcome-unknown` until an operator has settled the key, or its retention is over.
+    ///
+    /// So it is, too, after a claim whose answer never came (the store was slow, or the connection was lost): the store
+    /// cannot tell that no handler has run.
     Hold,
 }
 

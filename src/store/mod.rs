@@ -80,7 +80,7 @@ pub trait Store: Clone + Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind: what it may have claimed is free again (transactional stores at
-    /// once, lease stores when the lease ends).
+    /// once, lease stores when the lease ends, save those that hold from the start: see [`OnUnknown::Hold`]).
     fn claim(&self, request: &ClaimRequest) -> impl Future<Output = Result<Verdict<Self::Claim>, Error>> + Send;
 
     /// A plain transaction for a guarded request without a key (H2): begun when the handler first takes it.

@@ -117,6 +117,9 @@ pub struct Holder {
     pub open_for: Duration,
     /// The client's address, where it has one.
     pub client: Option<String>,
+    /// By the server's clock: tells its transaction from a later one of the same session.
+    #[cfg(feature = "postgres")]
+    pub(crate) begun: i64,
 }
 
 impl Entry {

@@ -1,5 +1,6 @@
 //! Operations without HTTP (H47).
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -224,9 +225,9 @@ async fn an_operation_is_never_a_request() {
 }
 
 // H47, H35: work that is done and cannot be recorded is told as done by a lease store, and as failed where it is undone.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_settlement_that_fails_is_told_by_what_is_left_of_the_work() {
-    let lease = Fake::new().lease().unsettled(ErrorKind::Unavailable);
+    let lease = Fake::new().lease().silent_late().unsettled(ErrorKind::Unavailable);
     assert!(matches!(commits(&lease, "k", b"", "one").await, Ran::Executed(_)));
     assert!(matches!(commits(&lease, "k", b"", "two").await, Ran::InProgress { .. }), "held by its lease");
     for (store, kind) in [
@@ -236,4 +237,25 @@ async fn a_settlement_that_fails_is_told_by_what_is_left_of_the_work() {
         let ran = store.run(&operation("k", b""), async |_| Ok::<_, ()>(Finish::Commit("one".into()))).await;
         assert!(matches!(ran, Err(RunError::Store(error)) if error.kind() == kind));
     }
+}
+
+// H47, H35, case L22: what could not be recorded is recorded late, as behind the layer.
+#[tokio::test(start_paused = true)]
+async fn a_result_that_could_not_be_recorded_is_recorded_late() {
+    let store = Fake::new().lease().unsettled(ErrorKind::Unavailable);
+    assert!(matches!(commits(&store, "k", b"", "one").await, Ran::Executed(_)));
+    assert_eq!(commits(&store, "k", b"", "two").await, Ran::Replayed("one".into()));
+}
+
+// H47, S20
+#[tokio::test(start_paused = true)]
+async fn work_whose_claim_is_answered_after_its_lease_is_not_run() {
+    let store = Fake::new().lease().on_claim(|_| async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        None
+    });
+    let operation = operation("k", b"").claim_timeout(Duration::from_secs(60));
+    let ran = store.run(&operation, async |_| -> Result<Finish, Infallible> { panic!("it must not run") }).await;
+    assert!(matches!(ran, Err(RunError::Store(error)) if error.kind() == ErrorKind::Unavailable));
+    assert_eq!(store.settlements(), ["abandon"]);
 }

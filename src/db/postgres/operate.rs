@@ -109,9 +109,9 @@ pub(crate) async fn holders(
 pub(crate) async fn terminate(
     connection: &mut PgConnection,
     schema: &SchemaName,
-    pid: i32,
+    (pid, begun): (i32, i64),
 ) -> Result<bool, sqlx::Error> {
-    query(sql::TERMINATE, schema).bind(pid).fetch_one(connection).await?.try_get(0)
+    query(sql::TERMINATE, schema).bind(pid).bind(begun).fetch_one(connection).await?.try_get(0)
 }
 
 fn read(row: &PgRow) -> Result<StoredEntry, sqlx::Error> {
@@ -130,6 +130,7 @@ fn read_holder(row: &PgRow) -> Result<Holder, sqlx::Error> {
         pid: row.try_get::<i32, _>("pid")?.into(),
         open_for: of_microseconds(row.try_get("open_for")?),
         client: row.try_get("client")?,
+        begun: row.try_get("begun")?,
     })
 }
 

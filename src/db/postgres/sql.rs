@@ -283,12 +283,21 @@ WITH k AS MATERIALIZED (
 SELECT (SELECT got FROM k) AS got, EXISTS (SELECT FROM changed) AS changed
 "#;
 
+/// When a session's transaction began, in microseconds since the epoch; 0 where the role may not see it.
+macro_rules! begun {
+    () => {
+        "coalesce(extract(epoch FROM session.xact_start) * 1000000, 0)::int8"
+    };
+}
+
 /// What there is to tell of a session.
 macro_rules! holder {
     ($condition:literal) => {
         concat!(
             "SELECT session.pid, session.client_addr::text AS client, \
-                coalesce(extract(epoch FROM clock_timestamp() - session.xact_start) * 1000000, 0)::int8 AS open_for \
+                coalesce(extract(epoch FROM clock_timestamp() - session.xact_start) * 1000000, 0)::int8 AS open_for, ",
+            begun!(),
+            " AS begun \
              FROM pg_locks AS held JOIN pg_stat_activity AS session ON session.pid = held.pid \
              WHERE held.granted AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
                 AND ",
@@ -312,11 +321,17 @@ pub(crate) const HOLDERS: &str = holder!(
      ORDER BY session.xact_start LIMIT $2"
 );
 
-/// Ends a session that has claimed something, and no other. Parameter: 1 pid.
-pub(crate) const TERMINATE: &str = "SELECT coalesce(bool_or(pg_terminate_backend(pid)), false) FROM pg_locks \
-    WHERE pid = $1 AND granted AND locktype = 'relation' AND mode = 'RowExclusiveLock' \
-        AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
-        AND relation = '{schema}idempotency_keys'::regclass";
+/// Ends a session that is still in the transaction which has claimed something, and no other.
+/// Parameters: 1 pid, 2 when that transaction began.
+pub(crate) const TERMINATE: &str = concat!(
+    "SELECT coalesce(bool_or(pg_terminate_backend(held.pid)), false) \
+     FROM pg_locks AS held JOIN pg_stat_activity AS session ON session.pid = held.pid \
+     WHERE held.pid = $1 AND ",
+    begun!(),
+    " = $2 AND held.granted AND held.locktype = 'relation' AND held.mode = 'RowExclusiveLock' \
+        AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+        AND held.relation = '{schema}idempotency_keys'::regclass"
+);
 
 /// What a store must know of its server: version, whether it is a read-only replica, whether statements
 /// outside a transaction run under READ COMMITTED, and the schema of the table (where it stands on the search path, else

@@ -37,14 +37,14 @@ impl PostgresStore {
     }
 
     /// Ends the session of `holder`, so that its transaction is undone and its keys are free. Returns whether there was
-    /// such a session; one that has ended its claims meanwhile is left alone.
+    /// such a session; one that has ended that transaction meanwhile is left alone, also where it runs the next request.
     ///
     /// # Errors
     /// As for a claim; [`ErrorKind::Setup`] where the role may not end sessions (`pg_signal_backend`).
     pub async fn terminate(&self, holder: &Holder) -> Result<bool, Error> {
         let Ok(pid) = i32::try_from(holder.pid) else { return Ok(false) };
         let mut transaction = self.begin_operation().await?;
-        let ended = statements::terminate(&mut transaction, &self.shared.schema, pid).await;
+        let ended = statements::terminate(&mut transaction, &self.shared.schema, (pid, holder.begun)).await;
         let ended = ended.map_err(in_claim::<Postgres>)?;
         if ended {
             emit(Event::OperatorTerminated);

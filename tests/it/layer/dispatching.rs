@@ -169,3 +169,15 @@ async fn an_answer_that_could_not_be_recorded_is_recorded_late() {
     let again = send(&app, post("k")).await;
     assert!(again.is_replay() && again.text() == "run 1");
 }
+
+// H35, H27: a store that does not answer holds a shutdown up for a minute, and no longer.
+#[tokio::test(start_paused = true)]
+async fn a_late_record_on_a_silent_store_is_given_up_after_a_minute() {
+    let store = Fake::new().lease().silent_late().unsettled(ErrorKind::Unavailable);
+    let layer = IdempotencyLayer::new(store, Scope::shared());
+    let app = Runs::default().app().layer(layer.clone());
+    assert_eq!(send(&app, post("k")).await.text(), "run 1");
+    let start = tokio::time::Instant::now();
+    layer.drain().await;
+    assert_eq!(start.elapsed().as_secs(), 60);
+}

@@ -133,3 +133,46 @@ async fn a_store_that_panics_in_a_renewal_loses_no_answer() {
     let store = Fake::new().on_renew(|_| async { panic!("the store panics") });
     assert_eq!(slow(&store, 45).await.text(), "done");
 }
+
+// S20: a claim that is answered after its lease may have been followed: its handler does not run.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_answered_after_its_lease_is_not_run() {
+    let store = Fake::new().lease().on_claim(|call| async move {
+        if call == 1 {
+            tokio::time::sleep(Duration::from_secs(30)).await;
+        }
+        None
+    });
+    let runs = Runs::default();
+    let layer = IdempotencyLayer::new(store.clone(), Scope::shared()).claim_timeout(Duration::from_secs(60));
+    let app = runs.app().layer(layer);
+    assert_eq!(send(&app, post("k")).await.said(), "503 store-unavailable");
+    assert_eq!((runs.count(), store.settlements()), (0, vec!["abandon"]));
+    assert_eq!(send(&app, post("k")).await.text(), "run 1");
+}
+
+/// As [`slow`], with a claim that takes so long.
+async fn claimed_slowly(store: Fake, claim: u64, handler: u64) -> (Answered, usize) {
+    let store = store.on_claim(move |_| async move {
+        tokio::time::sleep(Duration::from_secs(claim)).await;
+        None
+    });
+    let layer = IdempotencyLayer::new(store.clone(), Scope::shared()).claim_timeout(Duration::from_secs(60));
+    let app = Router::new().fallback(async move || {
+        tokio::time::sleep(Duration::from_secs(handler)).await;
+        "done"
+    });
+    (send(&app.layer(layer), post("k")).await, store.renewals())
+}
+
+// S20: the first third and the own deadline count from the sending of the claim, not from its answer.
+#[tokio::test(start_paused = true)]
+async fn a_lease_begins_when_its_claim_is_sent() {
+    let (answer, renewals) = claimed_slowly(Fake::new().lease(), 12, 5).await;
+    assert_eq!((answer.text(), renewals), ("done", 1));
+    let counters = Counters::default();
+    let _guard = counters.install();
+    let down = Fake::new().on_renew(|_| async { Err(ErrorKind::Unavailable.into()) });
+    let (answer, renewals) = claimed_slowly(down, 20, 15).await;
+    assert_eq!((answer.text(), renewals, counters.of("lease_lost")), ("done", 2, 1));
+}

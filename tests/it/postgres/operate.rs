@@ -95,3 +95,23 @@ async fn a_running_key_is_found_by_its_session_and_freed_by_ending_it() {
     }
     panic!("the key is not free");
 }
+
+// S8: what an operator has seen is a transaction. The session's next one belongs to somebody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_runs_the_next_request_is_not_ended() {
+    let store = store_on(&pool_of(2).await).await;
+    let mut seen = Vec::new();
+    for number in 0..10 {
+        let asked = request(&format!("turn {number}"), 1);
+        let claim = claimed(&store, &asked).await;
+        let holder = find(&store, &asked).await.remove(0).holder.expect("a session holds it");
+        if let Some(former) = seen.iter().find(|former: &&idempotency::store::Holder| former.pid == holder.pid) {
+            assert!(!store.terminate(former).await.unwrap());
+            assert!(claim.settle(Settlement::Abandon).await.is_ok());
+            return;
+        }
+        seen.push(holder);
+        claim.settle(Settlement::Abandon).await.unwrap();
+    }
+    panic!("no session was used twice");
+}

@@ -1,5 +1,6 @@
 //! A store that a test steers: it fails, waits or says something else where it is told to.
 
+use std::any::Any;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +10,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use idempotency::store::{
-    Claim, ClaimRequest, Fence, LeaseControl, MemoryClaim, RollbackOnDrop, Settled, Settlement, Store, Unkeyed, Verdict,
+    Boxed, Claim, ClaimRequest, Fence, LeaseControl, MemoryClaim, RollbackOnDrop, Settled, Settlement, Store, Unkeyed,
+    Verdict,
 };
 use idempotency::{Error, ErrorKind, MemoryStore};
 
@@ -29,6 +31,7 @@ pub struct Fake {
     take_back: Option<ErrorKind>,
     lends: Option<Option<ErrorKind>>,
     is_lease: bool,
+    is_silent_late: bool,
     seen: Arc<Seen>,
 }
 
@@ -50,6 +53,7 @@ impl Fake {
             take_back: None,
             lends: None,
             is_lease: false,
+            is_silent_late: false,
             seen: Arc::default(),
         }
     }
@@ -57,6 +61,12 @@ impl Fake {
     /// Looks like a lease store.
     pub fn lease(mut self) -> Self {
         self.is_lease = true;
+        self
+    }
+
+    /// Never answers whoever records late.
+    pub fn silent_late(mut self) -> Self {
+        self.is_silent_late = true;
         self
     }
 
@@ -175,6 +185,9 @@ impl Claim for FakeClaim {
     }
 
     fn control(&self) -> Option<Arc<dyn LeaseControl>> {
+        if self.store.is_silent_late {
+            return Some(Arc::new(SilentLate));
+        }
         self.inner.as_ref().filter(|_| self.store.is_lease).and_then(Claim::control)
     }
 
@@ -201,6 +214,22 @@ impl Claim for FakeClaim {
             return settled;
         }
         self.inner.take().unwrap().settle(settlement).await
+    }
+}
+
+struct SilentLate;
+
+impl LeaseControl for SilentLate {
+    fn dispatching(&self) -> Boxed<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn record(&self, _: Settlement) -> Boxed<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }
 

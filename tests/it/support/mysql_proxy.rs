@@ -64,18 +64,26 @@ async fn serve(client: TcpStream, server: TcpStream, judge: Arc<Mutex<Box<Judge>
     let (client_read, mut client_write) = client.into_split();
     let (mut server_read, server_write) = server.into_split();
     let (cut, was_cut) = tokio::sync::oneshot::channel();
+    let (end, ended) = tokio::sync::oneshot::channel();
     let back = tokio::spawn(async move {
+        // Dropped at the end.
+        let _end: tokio::sync::oneshot::Sender<()> = end;
         tokio::select! {
             biased;
             stalled = was_cut => if stalled == Ok(true) {
                 // Keeps the server's side open, and the client's too: what is written there is never read.
                 std::future::pending::<()>().await;
+            } else {
+                // The server has done what it answers; until then the client must not learn of the cut, since the store
+                // would end the session. Some packets have no answer.
+                let answer = server_read.read_u8();
+                let _ = tokio::time::timeout(std::time::Duration::from_secs(1), answer).await;
             },
             _ = tokio::io::copy(&mut server_read, &mut client_write) => {}
         }
         // Dropping both halves of both sides closes the connections.
     });
-    forward(client_read, server_write, judge, cut).await;
+    forward(client_read, server_write, judge, (cut, ended)).await;
     // After a stall `back` never ends by itself.
     back.abort();
     let _ = back.await;
@@ -96,7 +104,7 @@ async fn forward(
     mut client: OwnedReadHalf,
     mut server: OwnedWriteHalf,
     judge: Arc<Mutex<Box<Judge>>>,
-    cut: tokio::sync::oneshot::Sender<bool>,
+    (cut, ended): (tokio::sync::oneshot::Sender<bool>, tokio::sync::oneshot::Receiver<()>),
 ) {
     while let Some(packet) = read_packet(&mut client).await {
         // Only a command begins a sequence; the handshake and the rest of large packets do not.
@@ -119,7 +127,7 @@ async fn forward(
                 let _ = cut.send(false);
                 let _ = server.write_all(&packet).await;
                 // The server must have read and done it before it sees the connection close.
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                let _ = ended.await;
                 return;
             }
         }
