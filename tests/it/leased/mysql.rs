@@ -146,7 +146,9 @@ async fn a_fence_grows_whatever_the_servers_clock_does() {
     let lab = MariaDbLab::new().await;
     let store = lab.store().await;
     let Ok(Verdict::Claimed(first)) = store.claim(&request("k", 1)).await else { panic!() };
-    let now = lab.count("SELECT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))".to_owned()).await;
+    let now = lab
+        .count("SELECT TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6))".to_owned())
+        .await;
     let fence = first.fence().unwrap().0;
     assert!(now.unsigned_abs().abs_diff(fence) < 60_000_000, "{fence} is no instant of the server");
     let future = i64::MAX / 2;
