@@ -103,10 +103,8 @@ pub mod testing;
 
 pub use attempt::Attempt;
 pub use clock::{Clock, SystemClock};
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub use db::LeaseDialect;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
-pub use db::{Dialect, Tx, TxError, is_retryable};
+pub use db::{Dialect, LeaseDialect, Tx, TxError, is_retryable};
 pub use derive::{DeterministicId, IdPart, uuid_v5};
 pub use error::{Error, ErrorKind};
 #[cfg(feature = "axum")]
@@ -117,7 +115,7 @@ pub use lookup::{Endpoint, LookupKey};
 pub use policy::{Outcome, Retention, Unguarded};
 pub use problem::RetryLater;
 pub use scope::{Scope, ScopeId};
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub use store::LeaseStore;
 pub use store::MemoryStore;
 #[cfg(feature = "mysql")]

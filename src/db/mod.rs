@@ -3,7 +3,6 @@
 pub(crate) mod begin;
 pub(crate) mod dialect;
 pub(crate) mod fault;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) mod lease;
 pub(crate) mod migrate;
 #[cfg(feature = "mysql")]
@@ -18,6 +17,5 @@ pub(crate) mod tx;
 
 pub use dialect::Dialect;
 pub use fault::is_retryable;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use lease::LeaseDialect;
 pub use tx::{Tx, TxError};

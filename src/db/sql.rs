@@ -79,6 +79,12 @@ impl Hex {
     }
 }
 
+/// A text for the tables of one schema of MySQL, whose `{no_wait}` is a prefix where the engine has one.
+#[cfg(feature = "mysql")]
+pub(crate) fn mysql_no_wait(template: &'static str, schema: &SchemaName, prefix: &'static str) -> SqlStr {
+    AssertSqlSafe(expand(template, Some(schema)).as_str().replace("{no_wait}", prefix)).into_sql_str()
+}
+
 /// Ends another session of MySQL, by its number.
 #[cfg(feature = "mysql")]
 pub(crate) fn mysql_kill(session: u64) -> SqlStr {

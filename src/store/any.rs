@@ -6,27 +6,54 @@ use std::time::Duration;
 
 use http::Extensions;
 
-use super::{Boxed, Claim, ClaimRequest, Fence, LeaseControl, Purge, Settled, Settlement, Store, Unkeyed, Verdict};
-use crate::error::Error;
+use super::{
+    Boxed, Claim, ClaimRequest, Entry, Fence, Kept, LeaseControl, Operate, Operated, Purge, Settled, Settlement, Store,
+    Unkeyed, Verdict,
+};
+use crate::error::{Error, ErrorKind};
+use crate::key::Key;
+use crate::lookup::Endpoint;
+use crate::scope::ScopeId;
 
 /// Any store, for programs that choose theirs by configuration. Costs one allocation a call.
 ///
-/// What only some stores can do at compile time, such as [`RollbackOnDrop`](super::RollbackOnDrop), it cannot.
+/// [`AnyStore::new`] takes whatever is a [`Store`]. [`AnyStore::operable`] takes one that can be purged and operated, as
+/// every store of this crate can, and passes these calls on too. What only some stores can do at compile time, such as
+/// [`RollbackOnDrop`](super::RollbackOnDrop), it cannot.
 ///
 /// ```
 /// use idempotency::{IdempotencyLayer, MemoryStore, Scope};
 /// use idempotency::store::AnyStore;
 ///
-/// let store = AnyStore::new(MemoryStore::new());
-/// let layer = IdempotencyLayer::new(store, Scope::shared());
+/// let store = AnyStore::operable(MemoryStore::new());
+/// let layer = IdempotencyLayer::new(store.clone(), Scope::shared());
+/// // `store.purge(…)` and the calls of `Operate` reach the memory store.
 /// ```
 #[derive(Clone)]
-pub struct AnyStore(Arc<dyn ErasedStore>);
+pub struct AnyStore {
+    store: Arc<dyn ErasedStore>,
+    operable: Option<Arc<dyn ErasedOperate>>,
+}
 
 impl AnyStore {
-    /// Hides the type of `store`.
-    pub fn new(store: impl Purge) -> Self {
-        Self(Arc::new(store))
+    /// Hides the type of `store`. Calls of [`Purge`] and [`Operate`] are errors of kind
+    /// [`ErrorKind::Setup`]: a purge that did nothing would let the table grow in silence.
+    pub fn new(store: impl Store) -> Self {
+        Self { store: Arc::new(store), operable: None }
+    }
+
+    /// Hides the type of `store`, and passes on the calls of [`Purge`] and [`Operate`].
+    pub fn operable(store: impl Purge + Operate) -> Self {
+        let store = Arc::new(store);
+        Self { store: Arc::clone(&store) as _, operable: Some(store) }
+    }
+
+    fn operator(&self) -> Result<&dyn ErasedOperate, Error> {
+        let setup = || {
+            let what = "the store inside was given without purge and operator calls: use `AnyStore::operable`";
+            Error::with_source(ErrorKind::Setup, what)
+        };
+        self.operable.as_deref().ok_or_else(setup)
     }
 }
 
@@ -40,17 +67,41 @@ impl Store for AnyStore {
     type Claim = AnyClaim;
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Verdict<AnyClaim>, Error> {
-        self.0.claim(request).await
+        self.store.claim(request).await
     }
 
     fn unkeyed(&self) -> Option<Box<dyn Unkeyed>> {
-        self.0.unkeyed()
+        self.store.unkeyed()
     }
 }
 
+/// [`ErrorKind::Setup`] where the store was not given to [`AnyStore::operable`].
 impl Purge for AnyStore {
     async fn purge(&self, limit: u32) -> Result<u64, Error> {
-        self.0.purge(limit).await
+        self.operator()?.purge(limit).await
+    }
+}
+
+/// [`ErrorKind::Setup`] where the store was not given to [`AnyStore::operable`].
+impl Operate for AnyStore {
+    async fn find(&self, scope: &ScopeId, key: &Key, endpoint: Option<&Endpoint>) -> Result<Vec<Entry>, Error> {
+        self.operator()?.find(scope, key, endpoint).await
+    }
+
+    async fn list_stuck(&self, older_than: Duration, limit: u32) -> Result<Vec<Entry>, Error> {
+        self.operator()?.list_stuck(older_than, limit).await
+    }
+
+    async fn release(&self, entry: &Entry) -> Result<Operated, Error> {
+        self.operator()?.release(entry).await
+    }
+
+    async fn settle_as(&self, entry: &Entry, kept: Kept) -> Result<Operated, Error> {
+        self.operator()?.settle_as(entry, kept).await
+    }
+
+    async fn forget(&self, entry: &Entry) -> Result<Operated, Error> {
+        self.operator()?.forget(entry).await
     }
 }
 
@@ -100,10 +151,9 @@ impl Claim for AnyClaim {
 trait ErasedStore: Send + Sync {
     fn claim<'a>(&'a self, request: &'a ClaimRequest) -> Boxed<'a, Verdict<AnyClaim>>;
     fn unkeyed(&self) -> Option<Box<dyn Unkeyed>>;
-    fn purge(&self, limit: u32) -> Boxed<'_, u64>;
 }
 
-impl<S: Purge> ErasedStore for S {
+impl<S: Store> ErasedStore for S {
     fn claim<'a>(&'a self, request: &'a ClaimRequest) -> Boxed<'a, Verdict<AnyClaim>> {
         Box::pin(async move { Ok(Store::claim(self, request).await?.map_claim(|claim| AnyClaim(Box::new(claim)))) })
     }
@@ -111,9 +161,40 @@ impl<S: Purge> ErasedStore for S {
     fn unkeyed(&self) -> Option<Box<dyn Unkeyed>> {
         Store::unkeyed(self)
     }
+}
 
+trait ErasedOperate: Send + Sync {
+    fn purge(&self, limit: u32) -> Boxed<'_, u64>;
+    fn find<'a>(&'a self, scope: &'a ScopeId, key: &'a Key, endpoint: Option<&'a Endpoint>) -> Boxed<'a, Vec<Entry>>;
+    fn list_stuck(&self, older_than: Duration, limit: u32) -> Boxed<'_, Vec<Entry>>;
+    fn release<'a>(&'a self, entry: &'a Entry) -> Boxed<'a, Operated>;
+    fn settle_as<'a>(&'a self, entry: &'a Entry, kept: Kept) -> Boxed<'a, Operated>;
+    fn forget<'a>(&'a self, entry: &'a Entry) -> Boxed<'a, Operated>;
+}
+
+impl<S: Purge + Operate> ErasedOperate for S {
     fn purge(&self, limit: u32) -> Boxed<'_, u64> {
         Box::pin(Purge::purge(self, limit))
+    }
+
+    fn find<'a>(&'a self, scope: &'a ScopeId, key: &'a Key, endpoint: Option<&'a Endpoint>) -> Boxed<'a, Vec<Entry>> {
+        Box::pin(Operate::find(self, scope, key, endpoint))
+    }
+
+    fn list_stuck(&self, older_than: Duration, limit: u32) -> Boxed<'_, Vec<Entry>> {
+        Box::pin(Operate::list_stuck(self, older_than, limit))
+    }
+
+    fn release<'a>(&'a self, entry: &'a Entry) -> Boxed<'a, Operated> {
+        Box::pin(Operate::release(self, entry))
+    }
+
+    fn settle_as<'a>(&'a self, entry: &'a Entry, kept: Kept) -> Boxed<'a, Operated> {
+        Box::pin(Operate::settle_as(self, entry, kept))
+    }
+
+    fn forget<'a>(&'a self, entry: &'a Entry) -> Boxed<'a, Operated> {
+        Box::pin(Operate::forget(self, entry))
     }
 }
 

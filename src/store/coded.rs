@@ -18,7 +18,8 @@ use crate::lookup::Endpoint;
 use crate::record::AnswerBody;
 use crate::scope::ScopeId;
 
-/// How bodies are kept. Header fields and statuses are not touched.
+/// How bodies are kept. Statuses, header fields and trailers are not touched: what must not be readable in the store does
+/// not belong there.
 pub trait BodyCodec: Send + Sync + 'static {
     /// The stored form of a body.
     fn encode(&self, body: Bytes) -> Bytes;

@@ -24,7 +24,7 @@ mod coded;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod isolation;
 mod lease;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 mod leased;
 mod memory;
 mod operate;
@@ -49,7 +49,7 @@ pub use coded::{BodyCodec, CodedClaim, CodedStore};
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub use isolation::Isolation;
 pub use lease::{Boxed, Checkpoint, LeaseControl, OnUnknown};
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub use leased::{LeaseClaim, LeaseStore, Resumed};
 pub use memory::{MemoryClaim, MemoryStore};
 #[cfg(feature = "mysql")]

@@ -4,11 +4,11 @@ use super::ClaimRequest;
 use crate::events::{Event, emit};
 use crate::fingerprint::{Fingerprint, Match};
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub(crate) use entry::StoredEntry;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub(super) use row::told;
-#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite", feature = "mysql"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql", feature = "redis"))]
 pub(super) use row::verdict;
 
 /// Compares, and counts what cannot be compared (H18).
@@ -20,7 +20,7 @@ pub(super) fn compare(request: &ClaimRequest, stored: &Fingerprint) -> Match {
     compared
 }
 
-#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite", feature = "mysql"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql", feature = "redis"))]
 mod row {
     use bytes::Bytes;
 
@@ -65,7 +65,7 @@ mod row {
     }
 }
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 mod entry {
     use std::time::Duration;
 

@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use bytes::Bytes;
+use idempotency::policy::State;
 use idempotency::record::AnswerBody;
-use idempotency::store::{AnyStore, BodyCodec, CodedStore, Isolation, Store, Verdict};
+use idempotency::store::{
+    AnyStore, BodyCodec, ClaimRequest, CodedStore, Entry, Isolation, Kept, MemoryClaim, Operate, Purge, Store, Verdict,
+};
 use idempotency::testing::ManualClock;
 use idempotency::testing::store::{Harness, answer, completed, request};
-use idempotency::{ErrorKind, LookupKey, MemoryStore};
+use idempotency::{Error, ErrorKind, LookupKey, MemoryStore};
 
 use crate::support::app::{count_effects, create_effects, effects, send, write_effect};
 use crate::support::mysql::{MySqlHarness, Way};
@@ -78,7 +81,7 @@ impl Harness for AnyPostgres {
     const FREES_ON_DROP: bool = true;
 
     async fn store(&self) -> AnyStore {
-        AnyStore::new(self.0.store().await)
+        AnyStore::operable(self.0.store().await)
     }
 
     async fn expire(&self, lookup: &LookupKey) {
@@ -90,7 +93,8 @@ impl Harness for AnyPostgres {
     }
 }
 
-idempotency::store_conformance!(any_memory, async { Wrapped::new(AnyStore::new) });
+idempotency::store_conformance!(any_memory, async { Wrapped::new(AnyStore::operable) });
+idempotency::operator_conformance!(any_memory_operators, async { Wrapped::new(AnyStore::operable) });
 idempotency::store_conformance!(any_postgres, async {
     AnyPostgres(PostgresHarness::new(Isolation::ReadCommitted).await)
 });
@@ -103,7 +107,7 @@ impl Harness for AnyMySql {
     const FREES_ON_DROP: bool = true;
 
     async fn store(&self) -> AnyStore {
-        AnyStore::new(self.0.store().await)
+        AnyStore::operable(self.0.store().await)
     }
 
     async fn expire(&self, lookup: &LookupKey) {
@@ -118,10 +122,48 @@ impl Harness for AnyMySql {
 idempotency::store_conformance!(any_mysql, async {
     AnyMySql(MySqlHarness::new(Way::NoWait, Isolation::ReadCommitted).await)
 });
+idempotency::operator_conformance!(any_mysql_operators, async {
+    AnyMySql(MySqlHarness::new(Way::NoWait, Isolation::ReadCommitted).await)
+});
 idempotency::store_conformance!(coded, async { Wrapped::new(|memory| CodedStore::new(memory, Mask(0x5a))) });
 idempotency::operator_conformance!(coded_operators, async {
     Wrapped::new(|memory| CodedStore::new(memory, Mask(0x5a)))
 });
+
+/// No more than the contract asks of a store.
+#[derive(Clone)]
+struct Bare(MemoryStore);
+
+impl Store for Bare {
+    type Claim = MemoryClaim;
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<Verdict<MemoryClaim>, Error> {
+        self.0.claim(request).await
+    }
+}
+
+// S8, S9: what the store inside does not offer is an error, and never a silence.
+#[tokio::test]
+async fn an_erased_store_of_your_own_says_what_it_cannot() {
+    let store = AnyStore::new(Bare(MemoryStore::new()));
+    let asked = request("k", 1);
+    completed(&store, &asked, answer("done")).await;
+    assert!(matches!(store.claim(&asked.again()).await, Ok(Verdict::Replay(_))));
+    let entry = Entry::held(asked.lookup().clone(), State::Completed);
+    let kept = Kept { answer: answer("operator"), retention: LEASE };
+    let (scope, key) = (asked.lookup().scope(), asked.lookup().key());
+    let errors = [
+        store.purge(1).await.map(drop).unwrap_err(),
+        store.find(scope, key, None).await.map(drop).unwrap_err(),
+        store.list_stuck(LEASE, 1).await.map(drop).unwrap_err(),
+        store.release(&entry).await.map(drop).unwrap_err(),
+        store.settle_as(&entry, kept).await.map(drop).unwrap_err(),
+        store.forget(&entry).await.map(drop).unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::Setup);
+    }
+}
 
 // H41, cases F16, K16: the stored form is the codec's, and a wrong body is told so where it cannot be read.
 #[tokio::test]

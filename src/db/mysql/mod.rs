@@ -1,6 +1,10 @@
 //! MySQL and MariaDB: what the crate's own code must know of them.
 
+pub(crate) mod call;
+pub(crate) mod inspect;
+mod lease;
 pub(crate) mod lock;
+pub(crate) mod operate;
 pub(crate) mod session;
 pub(crate) mod sql;
 pub(crate) mod statements;

@@ -53,18 +53,26 @@ pub(crate) const REOPEN_COMMITTED: &str =
 
 /// A transaction of the store's own, which no handler gets.
 pub(crate) const BEGIN_OWN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION READ WRITE";
+pub(crate) const COMMIT_OWN: &str = "COMMIT";
 
-/// MariaDB: a statement that gives up (1205) where it would wait, for a row as well as for a table's definition.
+/// Ends a transaction and its session, so that nothing of it is kept and nothing follows it, whoever goes on with it. The
+/// KILL alone would do; the modes before it hold where something between us and the server swallows it.
+pub(crate) const END_FOR_GOOD: &str =
+    "SET SESSION TRANSACTION READ ONLY; SET autocommit = 0; ROLLBACK; KILL CONNECTION_ID()";
+
+/// MariaDB: before a statement that gives up (1205) where it would wait, for a row as well as for a table's definition.
 macro_rules! no_wait {
-    ($statement:literal) => {
-        concat!("SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR ", $statement)
+    () => {
+        "SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR "
     };
 }
+pub(crate) const NO_WAIT: &str = no_wait!();
 
 macro_rules! upsert {
     ($values:literal) => {
         concat!(
-            no_wait!("INSERT INTO {schema}idempotency_keys (scope, id_key, endpoint, state, fingerprint, token, accepted_at, settled_at, expires_at, answer) "),
+            no_wait!(),
+            "INSERT INTO {schema}idempotency_keys (scope, id_key, endpoint, state, fingerprint, token, accepted_at, settled_at, expires_at, answer) ",
             $values,
             " ON DUPLICATE KEY UPDATE
     state = IF(expires_at <= UTC_TIMESTAMP(6), VALUE(state), state),
@@ -197,12 +205,62 @@ pub(crate) const LOCK_EXPIRED: &str = r#"
 SELECT scope, id_key, endpoint FROM {schema}idempotency_keys
 WHERE expires_at <= UTC_TIMESTAMP(6) ORDER BY expires_at LIMIT ? FOR UPDATE SKIP LOCKED
 "#;
+
+/// Live records as operators see them. Without its answer where it may not be committed.
+macro_rules! entry {
+    ($answer:literal, $condition:literal) => {
+        concat!(
+            "SELECT scope, id_key, endpoint, state, token, ",
+            $answer,
+            " AS answer, TIMESTAMPDIFF(MICROSECOND, accepted_at, UTC_TIMESTAMP(6)) AS age, \
+             TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at) AS expires_in \
+             FROM {schema}idempotency_keys WHERE expires_at > UTC_TIMESTAMP(6) AND ",
+            $condition
+        )
+    };
+}
+
+/// Parameters: 1 scope, 2 key, 3 endpoint or nothing, and 4 once more.
+pub(crate) const FIND_ENTRIES: &str =
+    entry!("answer", "scope = ? AND id_key = ? AND (? IS NULL OR endpoint = ?) ORDER BY endpoint");
+pub(crate) const PEEK_ENTRIES: &str =
+    entry!("NULL", "scope = ? AND id_key = ? AND (? IS NULL OR endpoint = ?) ORDER BY endpoint");
+/// Records that wait for a person, the oldest first. Parameters: 1 age in microseconds, 2 limit.
+pub(crate) const STUCK_ENTRIES: &str = entry!(
+    "answer",
+    "state IN (0, 2) AND accepted_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND ORDER BY accepted_at LIMIT ?"
+);
+/// Those that run, among them. Parameters as above.
+pub(crate) const PEEK_STUCK_ENTRIES: &str = entry!(
+    "NULL",
+    "state IN (0, 2) AND accepted_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND ORDER BY accepted_at LIMIT ?"
+);
+
+/// Before an operator's change where no statement has a wait of its own. Parameters: 1 scope, 2 key, 3 endpoint.
+pub(crate) const LOCK: &str = "SELECT 1 FROM {schema}idempotency_keys \
+    WHERE scope = ? AND id_key = ? AND endpoint = ? FOR UPDATE NOWAIT";
+/// Frees a key whose handler has committed it. A running row that can be locked is a committed one.
+/// Parameters: 1 scope, 2 key, 3 endpoint, 4 token.
+pub(crate) const RELEASE: &str = "{no_wait}DELETE FROM {schema}idempotency_keys \
+    WHERE scope = ? AND id_key = ? AND endpoint = ? AND token = ? AND state IN (0, 2)";
+/// The same for completed ones too.
+pub(crate) const FORGET: &str = "{no_wait}DELETE FROM {schema}idempotency_keys \
+    WHERE scope = ? AND id_key = ? AND endpoint = ? AND token = ?";
+/// Parameters: 1 answer, 2 retention in microseconds, 3 scope, 4 key, 5 endpoint, 6 token.
+pub(crate) const SETTLE_AS: &str = "{no_wait}UPDATE {schema}idempotency_keys SET \
+    state = 1, answer = ?, settled_at = UTC_TIMESTAMP(6), \
+    expires_at = GREATEST(accepted_at + INTERVAL ? MICROSECOND, UTC_TIMESTAMP(6) + INTERVAL 60 SECOND) \
+    WHERE scope = ? AND id_key = ? AND endpoint = ? AND token = ? AND state IN (0, 2)";
+
 /// What a store must know of its server.
 pub(crate) const INSPECT: &str = "SHOW VARIABLES WHERE Variable_name IN
     ('version', 'read_only', 'innodb_read_only', 'tx_read_only', 'transaction_read_only', 'autocommit')";
 pub(crate) const DATABASE: &str = "SELECT DATABASE()";
 
-pub(crate) const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/mysql/0001_keys.sql")];
+pub(crate) const MIGRATIONS: &[&str] = &[
+    include_str!("../../../migrations/mysql/0001_keys.sql"),
+    include_str!("../../../migrations/mysql/0002_leases.sql"),
+];
 pub(crate) const CREATE_SCHEMA: &str = "CREATE DATABASE IF NOT EXISTS {schema_name}";
 /// Parameter: 1 name.
 pub(crate) const SCHEMA_EXISTS: &str = "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = ?";

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use sqlx::mysql::MySqlArguments;
-use sqlx::query::Query;
 use sqlx::{MySql, MySqlConnection, Row, SqlStr};
 
+use super::call::Bound;
 use super::{Flavor, says_duplicate, sql};
 use crate::db::fault::{Fault, fault};
+use crate::db::lease::microseconds;
 use crate::db::sql::{SchemaName, expand};
 use crate::lookup::LookupKey;
 use crate::store::{ClaimRequest, Token};
@@ -62,8 +62,6 @@ pub(crate) struct Finished<'a> {
     pub(crate) retention: Duration,
     pub(crate) answer: &'a [u8],
 }
-
-type Asked = Query<'static, MySql, MySqlArguments>;
 
 impl Statements {
     pub(crate) fn new(schema: &SchemaName, flavor: Flavor) -> Self {
@@ -291,34 +289,38 @@ impl Statements {
 
     /// Deletes up to `limit` expired rows in the caller's transaction, and returns how many.
     pub(crate) async fn purge(&self, connection: &mut MySqlConnection, limit: u32) -> Result<u64, sqlx::Error> {
-        let rows = sqlx::query(self.lock_expired.clone()).bind(limit).fetch_all(&mut *connection).await?;
-        let mut purged = 0;
-        for row in &rows {
-            let delete = sqlx::query(self.delete_expired.clone())
-                .bind(row.try_get::<Vec<u8>, _>(0)?)
-                .bind(row.try_get::<Vec<u8>, _>(1)?)
-                .bind(row.try_get::<Vec<u8>, _>(2)?);
-            purged += delete.execute(&mut *connection).await?.rows_affected();
-        }
-        Ok(purged)
+        purge(connection, &self.lock_expired, &self.delete_expired, limit).await
     }
 }
 
+/// Deletes up to `limit` rows that the first statement locks by the second, which looks at them again.
+pub(super) async fn purge(
+    connection: &mut MySqlConnection,
+    lock: &SqlStr,
+    delete: &SqlStr,
+    limit: u32,
+) -> Result<u64, sqlx::Error> {
+    let rows = sqlx::query(lock.clone()).bind(limit).fetch_all(&mut *connection).await?;
+    let mut purged = 0;
+    for row in &rows {
+        let delete = sqlx::query(delete.clone())
+            .bind(row.try_get::<Vec<u8>, _>(0)?)
+            .bind(row.try_get::<Vec<u8>, _>(1)?)
+            .bind(row.try_get::<Vec<u8>, _>(2)?);
+        purged += delete.execute(&mut *connection).await?.rows_affected();
+    }
+    Ok(purged)
+}
+
 /// A statement whose first parameters are the three parts of a look-up key.
-fn at(text: &SqlStr, lookup: &LookupKey) -> Asked {
+fn at(text: &SqlStr, lookup: &LookupKey) -> Bound {
     bound(sqlx::query(text.clone()), lookup)
 }
 
 /// The three parts as the next parameters, in bytes: as text they would be compared by a collation.
-fn bound(query: Asked, lookup: &LookupKey) -> Asked {
+pub(super) fn bound(query: Bound, lookup: &LookupKey) -> Bound {
     query
         .bind(lookup.scope().as_str().as_bytes().to_vec())
         .bind(lookup.key().as_str().as_bytes().to_vec())
         .bind(lookup.endpoint().as_str().as_bytes().to_vec())
-}
-
-/// Retention as the server takes it; a thousand years is as good as for ever and stays within its calendar.
-fn microseconds(duration: Duration) -> i64 {
-    const MOST: Duration = Duration::from_secs(1_000 * 366 * 24 * 3600);
-    i64::try_from(duration.min(MOST).as_micros()).unwrap_or(i64::MAX)
 }

@@ -36,6 +36,9 @@ impl Attempt {
     /// undoes is not the whole), and on SQLite for a connection without `foreign_keys`. Anything else is the database's
     /// own trouble: roll back.
     ///
+    /// MySQL and MariaDB know no transaction that cannot commit. There the transaction's session is ended, after every error
+    /// but that of a nested one: later statements and the COMMIT fail, and the pool opens another connection.
+    ///
     /// # Cancel safety
     /// Dropped, the transaction may or may not be guarded; if the lease is lost it may or may not be able to commit.
     pub async fn guard<DB: LeaseDialect>(&self, transaction: &mut Transaction<'_, DB>) -> Result<(), Error> {

@@ -37,7 +37,7 @@ const LEASE: Duration = Duration::from_secs(30);
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Keeps keys in a SQL table by *leases*: for handlers that call somebody else, where no transaction can hold what they
-/// do. On Postgres and on SQLite files.
+/// do. On Postgres, MySQL and MariaDB, and SQLite files.
 ///
 /// The claim is committed before the handler runs and renewed while it does; what the handler writes is not part of it.
 /// If the process dies, the lease ends by itself, and the next request with the key runs as the next attempt, with a
@@ -50,10 +50,11 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// The layer lends no [`Tx`](crate::Tx) here: begin a transaction of your own.
 ///
 /// Every instant is the database's. One round trip claims a new key and one settles it; a replay is one, a take-over two.
-/// No statement waits for a rival, and none but SQLite's needs more than one table and INSERT … ON CONFLICT, UPDATE and
+/// (MariaDB: two for a new key, three for a take-over. MySQL: three more for each change of a row.)
+/// No statement waits for a rival. On Postgres none needs more than one table and INSERT … ON CONFLICT, UPDATE and
 /// SELECT … FOR UPDATE SKIP LOCKED.
 ///
-/// Renewals use the pool that the store was made of. On Postgres give it a pool of its own, or one in which handlers do
+/// Renewals use the pool that the store was made of. On a server give it a pool of its own, or one in which handlers do
 /// not hold every connection: a renewal that finds none is a lost one. On SQLite it has connections of its own, but each
 /// claim, renewal and settlement is a durable write in a file that has one writer at a time: a handler that holds the
 /// write lock for longer than a lease lets the leases of all others end.
@@ -85,16 +86,28 @@ impl<DB: LeaseDialect> LeaseStore<DB> {
     /// [`SqliteStore::connect_options`](crate::SqliteStore::connect_options).
     ///
     /// # Errors
-    /// [`ErrorKind::Setup`] for a server or a file that does not fit: Postgres before 13, a read-only replica, a search
-    /// path that leads nowhere, SQLite in memory or without WAL. [`ErrorKind::Unavailable`] if it cannot be reached.
+    /// [`ErrorKind::Setup`] for a server or a file that does not fit: Postgres before 13, MariaDB before 10.6, MySQL before
+    /// 8.0, a read-only replica, a search path or a pool that leads to no schema, SQLite in memory or without WAL. [`ErrorKind::Unavailable`] if it cannot be reached.
     /// Whether the table is there is not asked: without it every claim fails with [`ErrorKind::Setup`].
     pub async fn new(pool: Pool<DB>) -> Result<Self, Error> {
         Self::open(pool, None).await
     }
 
+    /// A store on the table of one schema, or database of MySQL. [`LeaseStore::new`] takes the first one on the search path,
+    /// or the database of the pool's sessions, once.
+    ///
+    /// # Errors
+    /// As [`LeaseStore::new`], and [`ErrorKind::Setup`] for what cannot be a schema's name, and on SQLite, which has none.
+    pub async fn in_schema(pool: Pool<DB>, schema: &str) -> Result<Self, Error> {
+        Self::open(pool, Some(schema)).await
+    }
+
     async fn open(pool: Pool<DB>, schema: Option<&str>) -> Result<Self, Error> {
-        let shared = Arc::new(Shared { table: DB::Table::open(pool, schema).await? });
-        Ok(Self { shared, lease: LEASE, on_unknown: OnUnknown::default(), limit: LIMIT })
+        Ok(Self::on(DB::Table::open(pool, schema).await?))
+    }
+
+    fn on(table: DB::Table) -> Self {
+        Self { shared: Arc::new(Shared { table }), lease: LEASE, on_unknown: OnUnknown::default(), limit: LIMIT }
     }
 
     /// Creates the tables, or brings them to the newest version: those of the transactional store on the same engine
@@ -200,19 +213,31 @@ impl<DB: LeaseDialect> LeaseStore<DB> {
 
 #[cfg(feature = "postgres")]
 impl LeaseStore<sqlx::Postgres> {
-    /// A store on the table of one schema; [`LeaseStore::new`] leaves it to the search path, once.
-    ///
-    /// # Errors
-    /// As [`LeaseStore::new`], and [`ErrorKind::Setup`] for what cannot be a schema's name.
-    pub async fn in_schema(pool: sqlx::PgPool, schema: &str) -> Result<Self, Error> {
-        Self::open(pool, Some(schema)).await
-    }
-
     /// The SQL of one migration, for hosts that keep their own history, from 1: see
     /// [`PostgresStore::schema_sql`](crate::PostgresStore::schema_sql), whose versions these are.
     #[must_use]
     pub fn schema_sql(version: usize, schema: Option<&str>) -> Option<String> {
         crate::PostgresStore::schema_sql(version, schema)
+    }
+}
+
+#[cfg(feature = "mysql")]
+impl LeaseStore<sqlx::MySql> {
+    /// The SQL of one migration, for hosts that keep their own history, from 1: see
+    /// [`MySqlStore::schema_sql`](crate::MySqlStore::schema_sql), whose versions these are.
+    #[must_use]
+    pub fn schema_sql(version: usize, schema: Option<&str>) -> Option<String> {
+        crate::MySqlStore::schema_sql(version, schema)
+    }
+
+    /// Works as on MySQL, also where the server is MariaDB: for tests of that way.
+    ///
+    /// # Errors
+    /// As [`LeaseStore::new`].
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub async fn like_mysql(pool: sqlx::MySqlPool) -> Result<Self, Error> {
+        Ok(Self::on(<sqlx::MySql as LeaseDialect>::Table::open_as(pool, None, true).await?))
     }
 }
 

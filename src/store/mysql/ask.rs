@@ -7,7 +7,7 @@ use sqlx::{MySql, MySqlConnection};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
-use super::{MySqlClaim, Shared};
+use super::{MySqlClaim, RUNNING, Shared, state_of};
 use crate::db::begin::undisturbed;
 use crate::db::fault::in_claim;
 use crate::db::mysql::session::Session;
@@ -98,17 +98,9 @@ async fn look(
     }
 }
 
-const RUNNING: i16 = 0;
-
 /// The verdict of a live row that is committed.
 fn of_row(request: &ClaimRequest, found: Found) -> Answer {
-    let state = match found.state {
-        1 => State::Completed,
-        // A running row that is committed was committed by its own handler (H29).
-        RUNNING | 2 => State::Orphaned,
-        _ => return Err(ErrorKind::Unreadable.into()),
-    };
-    stored::verdict(request, state, &found.fingerprint, found.answer)
+    stored::verdict(request, state_of(found.state)?, &found.fingerprint, found.answer)
 }
 
 async fn run(transaction: &mut MySqlConnection, text: impl sqlx::SqlSafeStr) -> Result<(), Error> {

@@ -3,6 +3,7 @@
 mod ask;
 mod builder;
 mod claim;
+mod operate;
 mod settle;
 mod unkeyed;
 
@@ -20,7 +21,8 @@ use crate::db::mysql::session::Session;
 use crate::db::mysql::statements::Statements;
 use crate::db::mysql::{Flavor, lock, sql};
 use crate::db::sql::SchemaName;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
+use crate::policy::State;
 
 pub use builder::MySqlStoreBuilder;
 pub use claim::MySqlClaim;
@@ -28,6 +30,9 @@ use unkeyed::MySqlUnkeyed;
 
 /// Rows that one transaction of a purge deletes.
 const BATCH: u32 = 500;
+
+/// A row's state while its claim is open.
+const RUNNING: i16 = 0;
 
 /// Keeps keys in MariaDB 10.6 or MySQL 8.0, or newer: the claim, what the handler writes through its
 /// [`Tx`](crate::Tx), and the stored answer are one transaction. A service that dies in the middle leaves nothing behind,
@@ -137,6 +142,16 @@ impl Purge for MySqlStore {
         }
         Ok(purged)
     }
+}
+
+/// What a committed row's number says.
+fn state_of(column: i16) -> Result<State, Error> {
+    Ok(match column {
+        1 => State::Completed,
+        // A running row that is committed was committed by its own handler (H29).
+        RUNNING | 2 => State::Orphaned,
+        _ => return Err(ErrorKind::Unreadable.into()),
+    })
 }
 
 impl fmt::Debug for MySqlStore {

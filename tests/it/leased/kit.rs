@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use idempotency::store::{BodyCodec, CodedStore};
 
-use super::lab::{Lab, Leased, PostgresLab, SqliteLab, Wrapped, any};
+use super::lab::{Lab, Leased, MariaDbLab, NoWaitLockLab, PostgresLab, SqliteLab, Wrapped, any};
 use crate::support::postgres::{options, pool_of, pool_on};
 
 /// A pool whose statements run under SERIALIZABLE, as a host may have set it.
@@ -30,10 +30,30 @@ impl BodyCodec for Reversed {
 idempotency::store_conformance!(postgres, async { Leased(PostgresLab::new().await) });
 idempotency::store_conformance!(postgres_serializable, async { Leased(serializable().await) });
 idempotency::store_conformance!(sqlite, async { Leased(SqliteLab::new().await) });
+idempotency::store_conformance!(mariadb, async { Leased(MariaDbLab::new().await) });
+idempotency::store_conformance!(mariadb_serializable, async {
+    Leased(MariaDbLab::in_sessions_of("SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE").await)
+});
+idempotency::store_conformance!(mariadb_strange_modes, async {
+    Leased(MariaDbLab::in_sessions_of("SET sql_mode = 'ANSI,STRICT_ALL_TABLES', time_zone = '+09:00'").await)
+});
+idempotency::store_conformance!(as_on_mysql, async { Leased(NoWaitLockLab::new().await) });
 idempotency::store_conformance!(any_postgres, async {
     Wrapped { leased: Leased(PostgresLab::new().await), wrap: any }
 });
 idempotency::store_conformance!(any_sqlite, async { Wrapped { leased: Leased(SqliteLab::new().await), wrap: any } });
 idempotency::store_conformance!(coded_postgres, async {
+    Wrapped { leased: Leased(PostgresLab::new().await), wrap: |store| CodedStore::new(store, Reversed) }
+});
+
+// S8
+idempotency::operator_conformance!(postgres_operators, async { Leased(PostgresLab::new().await) });
+idempotency::operator_conformance!(sqlite_operators, async { Leased(SqliteLab::new().await) });
+idempotency::operator_conformance!(mariadb_operators, async { Leased(MariaDbLab::new().await) });
+idempotency::operator_conformance!(as_on_mysql_operators, async { Leased(NoWaitLockLab::new().await) });
+idempotency::operator_conformance!(any_sqlite_operators, async {
+    Wrapped { leased: Leased(SqliteLab::new().await), wrap: any }
+});
+idempotency::operator_conformance!(coded_postgres_operators, async {
     Wrapped { leased: Leased(PostgresLab::new().await), wrap: |store| CodedStore::new(store, Reversed) }
 });

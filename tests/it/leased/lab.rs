@@ -6,16 +6,17 @@ use std::time::Duration;
 use axum::Router;
 use http::{Request, StatusCode};
 use idempotency::store::{AnyStore, Claim, ClaimRequest, Fence, LeaseControl, OnUnknown};
-use idempotency::store::{Purge, Settled, Settlement, Store, Verdict};
+use idempotency::store::{Operate, Purge, Settled, Settlement, Store, Verdict};
 use idempotency::testing::store::Harness;
 use idempotency::{Attempt, Error, IdempotencyLayer, LeaseDialect, LeaseStore, LookupKey, Scope, SqliteStore};
 use sqlx::sqlite::SqlitePoolOptions;
-use sqlx::{AssertSqlSafe, PgPool, Pool, Postgres, Sqlite, SqlitePool, Transaction};
+use sqlx::{AssertSqlSafe, MySql, MySqlPool, PgPool, Pool, Postgres, Sqlite, SqlitePool, Transaction};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::support::http::{Answered, post, send};
+use crate::support::mysql;
 use crate::support::postgres::{options, pool_of, pool_on};
 
 /// Long enough for a busy machine, short enough for what is cut off to end by itself.
@@ -28,8 +29,9 @@ pub trait Lab: Sized + Send + Sync + 'static {
 
     fn new() -> impl Future<Output = Self> + Send;
     fn pool(&self) -> &Pool<Self::DB>;
-    /// Another database with the same tables.
-    fn elsewhere(&self) -> impl Future<Output = Pool<Self::DB>> + Send;
+    /// Another database with the same tables, which no transaction of this one can reach. `None` where one server's
+    /// databases share their transactions.
+    fn elsewhere(&self) -> impl Future<Output = Option<Pool<Self::DB>>> + Send;
     fn run(&self, sql: String) -> impl Future<Output = u64> + Send;
     fn count(&self, sql: String) -> impl Future<Output = i64> + Send;
     fn write(
@@ -86,13 +88,13 @@ impl Lab for PostgresLab {
         &self.pool
     }
 
-    async fn elsewhere(&self) -> PgPool {
+    async fn elsewhere(&self) -> Option<PgPool> {
         let name = format!("d_{}", uuid::Uuid::new_v4().simple());
         sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&self.own).await.unwrap();
         let schema: String = sqlx::query_scalar("SELECT current_schema()::text").fetch_one(&self.own).await.unwrap();
         let pool = pool_on(options().database(&name), 2).await;
         LeaseStore::in_schema(pool.clone(), &schema).await.unwrap().migrate().await.unwrap();
-        pool
+        Some(pool)
     }
 
     async fn run(&self, sql: String) -> u64 {
@@ -136,10 +138,10 @@ impl Lab for SqliteLab {
         &self.pool
     }
 
-    async fn elsewhere(&self) -> SqlitePool {
+    async fn elsewhere(&self) -> Option<SqlitePool> {
         let pool = Self::pool_at(&self.folder, "elsewhere.sqlite");
         LeaseStore::new(pool.clone()).await.unwrap().migrate().await.unwrap();
-        pool
+        Some(pool)
     }
 
     async fn run(&self, sql: String) -> u64 {
@@ -151,6 +153,62 @@ impl Lab for SqliteLab {
     }
 
     async fn write(tx: &mut Transaction<'_, Sqlite>, what: &'static str) -> Result<(), sqlx::Error> {
+        sqlx::query("INSERT INTO effects (what) VALUES (?)").bind(what).execute(&mut **tx).await.map(drop)
+    }
+}
+
+/// Leases on MariaDB, in one of the ways that its store has.
+pub struct MySqlLab<const LIKE_MYSQL: bool> {
+    pool: MySqlPool,
+    own: MySqlPool,
+}
+
+pub type MariaDbLab = MySqlLab<false>;
+/// As on MySQL.
+pub type NoWaitLockLab = MySqlLab<true>;
+
+impl<const LIKE_MYSQL: bool> MySqlLab<LIKE_MYSQL> {
+    /// Where the host's sessions begin with a statement of its own.
+    pub async fn in_sessions_of(first: &'static str) -> Self {
+        let options = mysql::options().database(&mysql::new_database().await);
+        let pool = mysql::pool_with(options.clone(), 20, first).await;
+        LeaseStore::new(pool.clone()).await.unwrap().migrate().await.unwrap();
+        mysql::create_effects(&pool).await;
+        Self { pool, own: mysql::pool_on(options, 2).await }
+    }
+}
+
+impl<const LIKE_MYSQL: bool> Lab for MySqlLab<LIKE_MYSQL> {
+    type DB = MySql;
+    const EPOCH: &'static str = "TIMESTAMP'1970-01-01 00:00:00'";
+
+    async fn new() -> Self {
+        Self::in_sessions_of("SET @nothing = 1").await
+    }
+
+    fn pool(&self) -> &MySqlPool {
+        &self.pool
+    }
+
+    async fn elsewhere(&self) -> Option<MySqlPool> {
+        None
+    }
+
+    async fn store(&self) -> LeaseStore<MySql> {
+        let pool = self.pool.clone();
+        let store = if LIKE_MYSQL { LeaseStore::like_mysql(pool).await } else { LeaseStore::new(pool).await };
+        store.unwrap().lease(LEASE).unwrap()
+    }
+
+    async fn run(&self, sql: String) -> u64 {
+        sqlx::query(AssertSqlSafe(sql)).execute(&self.own).await.unwrap().rows_affected()
+    }
+
+    async fn count(&self, sql: String) -> i64 {
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.own).await.unwrap()
+    }
+
+    async fn write(tx: &mut Transaction<'_, MySql>, what: &'static str) -> Result<(), sqlx::Error> {
         sqlx::query("INSERT INTO effects (what) VALUES (?)").bind(what).execute(&mut **tx).await.map(drop)
     }
 }
@@ -224,8 +282,8 @@ impl<L: Lab, W: Store> Harness for Wrapped<L, W> {
     }
 }
 
-pub fn any<S: Purge>(store: S) -> AnyStore {
-    AnyStore::new(store)
+pub fn any<S: Purge + Operate>(store: S) -> AnyStore {
+    AnyStore::operable(store)
 }
 
 /// A store whose owners never renew: what a stopped process looks like from outside.

@@ -5,6 +5,7 @@ mod guard;
 mod kit;
 mod lab;
 mod lease;
+mod mysql;
 mod operate;
 mod postgres;
 mod process;
@@ -25,6 +26,22 @@ macro_rules! on_each_engine {
                 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
                 async fn $name() {
                     super::$name::<crate::leased::lab::SqliteLab>().await;
+                }
+            )*
+        }
+        mod on_mariadb {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+                async fn $name() {
+                    super::$name::<crate::leased::lab::MariaDbLab>().await;
+                }
+            )*
+        }
+        mod as_on_mysql {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+                async fn $name() {
+                    super::$name::<crate::leased::lab::NoWaitLockLab>().await;
                 }
             )*
         }

@@ -1,8 +1,7 @@
-//! Operators on leases (S8, S9).
+//! Operators on leases, beyond what the kit asks of every store (S8, S9).
 
 use std::time::Duration;
 
-use http::StatusCode;
 use idempotency::policy::State;
 use idempotency::store::{Claim, Entry, Kept, LeaseStore, Operate, Operated, Settlement, Store, Verdict};
 use idempotency::testing::store::{answer, completed, request};
@@ -12,9 +11,6 @@ use super::lab::{Lab, Running};
 
 super::on_each_engine! {
     an_unknown_key_is_released
-    an_unknown_key_is_settled
-    a_running_key_is_left_alone
-    a_completed_key_is_forgotten_only
     a_row_that_a_guard_has_locked_is_in_progress
     where_the_table_is_missing_it_says_so
 }
@@ -69,45 +65,6 @@ async fn an_unknown_key_is_released<L: Lab>() {
     }
     assert_eq!(store.forget(&entry).await.unwrap(), Operated::Changed);
     next.settle(Settlement::Abandon).await.unwrap();
-}
-
-// S8: the operator's answer is final.
-async fn an_unknown_key_is_settled<L: Lab>() {
-    let lab = L::new().await;
-    let (claim, entry) = unknown(&lab, "k").await;
-    let store = lab.store().await;
-    assert_eq!(store.settle_as(&entry, kept("operator")).await.unwrap(), Operated::Done);
-    let Ok(Verdict::Replay(record)) = store.claim(&request("k", 1)).await else { panic!() };
-    assert_eq!(record.answer, answer("operator"));
-    assert!(matches!(store.claim(&request("k", 2)).await, Ok(Verdict::Mismatch)));
-    let error = claim.settle(Settlement::Commit(kept("owner"))).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::LeaseLost);
-}
-
-async fn a_running_key_is_left_alone<L: Lab>() {
-    let lab = L::new().await;
-    let store = lab.store().await;
-    let Ok(Verdict::Claimed(claim)) = store.claim(&request("k", 1)).await else { panic!() };
-    let entry = found(&store, "k").await;
-    assert_eq!(entry.state, State::Running);
-    assert!(entry.lease_left.is_some_and(|left| left > Duration::ZERO));
-    assert_eq!(store.release(&entry).await.unwrap(), Operated::InProgress);
-    assert_eq!(store.settle_as(&entry, kept("operator")).await.unwrap(), Operated::InProgress);
-    assert_eq!(store.forget(&entry).await.unwrap(), Operated::InProgress);
-    claim.settle(Settlement::Commit(kept("owner"))).await.unwrap();
-}
-
-async fn a_completed_key_is_forgotten_only<L: Lab>() {
-    let lab = L::new().await;
-    let store = lab.store().await;
-    completed(&store, &request("k", 1), answer("done")).await;
-    let entry = found(&store, "k").await;
-    assert_eq!((entry.state, entry.status), (State::Completed, Some(StatusCode::CREATED)));
-    assert_eq!(store.release(&entry).await.unwrap(), Operated::Changed);
-    assert_eq!(store.settle_as(&entry, kept("operator")).await.unwrap(), Operated::Changed);
-    assert_eq!(store.forget(&entry).await.unwrap(), Operated::Done);
-    assert_eq!(store.forget(&entry).await.unwrap(), Operated::Changed);
-    completed(&store, &request("k", 2), answer("anew")).await;
 }
 
 // S8: an attempt that comes back is not taken its key from. (On SQLite the file's writer is waited for.)

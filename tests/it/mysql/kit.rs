@@ -30,3 +30,11 @@ idempotency::store_conformance!(
     MySqlHarness::in_sessions_of(Way::NamedLock, SERIALIZABLE)
 );
 idempotency::store_conformance!(named_lock_among_strange_modes, MySqlHarness::in_sessions_of(Way::NamedLock, STRANGE));
+
+// S8
+idempotency::operator_conformance!(no_wait_operators, MySqlHarness::new(Way::NoWait, Isolation::ReadCommitted));
+idempotency::operator_conformance!(named_lock_operators, MySqlHarness::new(Way::NamedLock, Isolation::ReadCommitted));
+idempotency::operator_conformance!(
+    no_wait_operators_among_serializable,
+    MySqlHarness::in_sessions_of(Way::NoWait, SERIALIZABLE)
+);

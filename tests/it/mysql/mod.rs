@@ -6,6 +6,7 @@ mod keyless;
 mod kit;
 mod load;
 mod migrations;
+mod operate;
 mod round_trips;
 mod sessions;
 mod stress;

@@ -14,7 +14,7 @@ impl Harness for Erased {
     const FREES_ON_DROP: bool = false;
 
     async fn store(&self) -> AnyStore {
-        AnyStore::new(self.0.store().await)
+        AnyStore::operable(self.0.store().await)
     }
 
     async fn expire(&self, lookup: &LookupKey) {
@@ -22,7 +22,7 @@ impl Harness for Erased {
     }
 
     async fn store_on_unknown(&self, on_unknown: OnUnknown) -> Option<AnyStore> {
-        self.0.store_on_unknown(on_unknown).await.map(AnyStore::new)
+        self.0.store_on_unknown(on_unknown).await.map(AnyStore::operable)
     }
 
     async fn records(&self) -> u64 {
@@ -37,3 +37,8 @@ impl Harness for Erased {
 idempotency::store_conformance!(single, RedisHarness::single());
 idempotency::store_conformance!(cluster, RedisHarness::cluster());
 idempotency::store_conformance!(erased, async { Erased(RedisHarness::single().await) });
+
+// S8
+idempotency::operator_conformance!(single_operators, RedisHarness::single());
+idempotency::operator_conformance!(cluster_operators, RedisHarness::cluster());
+idempotency::operator_conformance!(erased_operators, async { Erased(RedisHarness::single().await) });
