@@ -4,7 +4,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use idempotency::store::{AnyStore, OnUnknown};
-use idempotency::{Attempt, ErrorKind, LeaseDialect, LeaseStore};
+use idempotency::{Attempt, LeaseDialect, LeaseStore};
+use sqlx::mysql::MySqlPoolOptions;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{MySql, Pool, Postgres, Sqlite, Transaction};
 
@@ -51,12 +52,15 @@ impl Leases for Sqlite {
 }
 
 impl Leases for MySql {
-    async fn leases(_: &Pool<Self>, _: Duration) -> Result<AnyStore, Failure> {
-        Err("KEYS=lease needs Postgres or SQLite; on MySQL take KEYS=redis://… or leave KEYS out".into())
+    async fn leases(pool: &Pool<Self>, lease: Duration) -> Result<AnyStore, Failure> {
+        // As on Postgres.
+        let options = pool.connect_options().as_ref().clone();
+        let pool = MySqlPoolOptions::new().max_connections(CONNECTIONS).connect_with(options).await?;
+        opened(LeaseStore::new(pool).await?, lease).await
     }
 
-    async fn guard(_: &Attempt, _: &mut Transaction<'_, Self>) -> Result<(), idempotency::Error> {
-        Err(ErrorKind::Setup.into())
+    async fn guard(attempt: &Attempt, transaction: &mut Transaction<'_, Self>) -> Result<(), idempotency::Error> {
+        attempt.guard(transaction).await
     }
 }
 
