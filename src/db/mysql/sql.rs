@@ -43,8 +43,9 @@ pub(crate) const UNDO_WRITES: &str = "ROLLBACK TO SAVEPOINT idempotency_claim";
 pub(crate) const KILL: &str = "KILL CONNECTION_ID()";
 pub(crate) const KILL_OTHER: &str = "KILL CONNECTION {id}";
 
+pub(crate) const ROLLBACK: &str = "ROLLBACK";
 /// Before a claim is asked again in the same session. The server counts how often a session has taken a named lock.
-pub(crate) const ROLLBACK: &str = "ROLLBACK{release_lock}";
+pub(crate) const ROLLBACK_AND_RELEASE: &str = "ROLLBACK{release_lock}";
 /// From the claim's transaction to one that sees what is not committed, and to one that does not.
 pub(crate) const REOPEN_DIRTY: &str =
     "ROLLBACK; SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED; START TRANSACTION READ ONLY";

@@ -67,7 +67,7 @@ async fn asked(
             sleep(pause(time)).await;
             let again = session.packet(store.begin);
             // The server ends what is open before it begins.
-            run(transaction, session.packet(sql::ROLLBACK)).await?;
+            run(transaction, session.packet(sql::ROLLBACK_AND_RELEASE)).await?;
             run(transaction, again).await?;
         }
     }
