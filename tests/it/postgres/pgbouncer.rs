@@ -213,7 +213,7 @@ async fn nothing_of_a_claim_stays_on_a_server_connection() {
     assert_eq!(kept_by_sessions(&checker, servers).await, Vec::<String>::new());
     // Would it be seen? One of each kind, left behind on purpose.
     let left =
-        "SELECT pg_advisory_lock(7, 7); SET idle_in_transaction_session_timeout = 77; PREPARE left_over AS SELECT 7;
+        "SELECT pg_advisory_lock(7, 7); SET idle_in_transaction_session_timeout = 777777; PREPARE left_over AS SELECT 7;
         SET idempotency.unkeyed = 'open'";
     sqlx::raw_sql(left).execute(&checker).await.unwrap();
     let servers = own.idle_servers().await;
