@@ -15,6 +15,31 @@ use crate::fingerprint::Fingerprint;
 use crate::lookup::LookupKey;
 use crate::store::{Checkpoint, Token};
 
+/// Declares the texts of an engine whose tables stand in schemas: expanded once, when the store is opened.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+macro_rules! texts {
+    ($($name:ident: $template:ident,)*) => {
+        /// The texts for one schema.
+        #[derive(Debug)]
+        pub(super) struct Texts {
+            $(pub(super) $name: sqlx::SqlStr,)*
+        }
+
+        impl Texts {
+            pub(super) fn new(expand: impl Fn(&'static str) -> sqlx::SqlStr) -> Self {
+                Self { $($name: expand($template),)* }
+            }
+        }
+
+        /// For a look at all of them.
+        #[cfg(test)]
+        const ALL: &[(&str, &str)] = &[$((stringify!($name), $template),)*];
+    };
+}
+
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) use texts;
+
 /// A database engine that can keep leases. Sealed: implemented for the engines of this crate.
 pub trait LeaseDialect: Dialect {
     /// The engine's table of leases.

@@ -157,12 +157,16 @@ impl<R: Body> HandledAnswer<R> {
         let settlement = self.settlement(&shared.config, asked);
         let conflicted =
             matches!(settlement, Settlement::Abandon) && self.parts.extensions.get::<Conflicted>().is_some();
-        let event = match settlement {
-            Settlement::Commit(_) | Settlement::Refuse(_) => Event::Executed,
+        let event = match &settlement {
+            Settlement::Commit(kept) | Settlement::Refuse(kept) => {
+                if matches!(kept.answer.body, AnswerBody::NotKept) {
+                    emit(Event::NotKept);
+                }
+                Event::Executed
+            }
             Settlement::Abandon => Event::Abandoned,
             Settlement::Unknown => Event::OutcomeUnknown,
         };
-        let late = attempt.control().map(|control| (Arc::clone(control), settlement.clone()));
         // Those who wait get the record just settled, without asking the store.
         let waited_for = place.filter(|place| place.has_queue());
         let cache = shared.config.replay_cache.as_ref().map(|cache| (cache, Instant::now()));
@@ -185,8 +189,9 @@ impl<R: Body> HandledAnswer<R> {
             // it is recorded or its lease ends (H35).
             Err(error) if is_lease && error.kind() != ErrorKind::LeaseLost => {
                 emit_error(Event::Unsaved, &error);
-                if let Some((control, settlement)) = late {
-                    shared.room.tasks.detach(late::record(control, settlement));
+                if let Some(control) = attempt.control() {
+                    let settlement = self.settlement(&shared.config, asked);
+                    shared.room.tasks.detach(late::record(Arc::clone(control), settlement));
                 }
                 self.into_reply()
             }
@@ -211,10 +216,7 @@ impl<R: Body> HandledAnswer<R> {
             ReadBody::Whole(data, trailers) if outcome.keeps_body() => {
                 (AnswerBody::Kept(data.clone()), trailers.as_ref().map(|trailers| config.headers.filter(trailers)))
             }
-            _ => {
-                emit(Event::NotKept);
-                (AnswerBody::NotKept, None)
-            }
+            _ => (AnswerBody::NotKept, None),
         };
         let headers = config.headers.filter(&self.parts.headers);
         let answer = Answer { status: self.parts.status, headers, body, trailers };

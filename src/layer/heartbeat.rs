@@ -91,7 +91,8 @@ impl<C: Claim> Heartbeat<C> {
                 let renewed = tokio::select! {
                     biased;
                     _ = &mut stopped => return claim,
-                    renewed = timeout(period, claim.renew()) => renewed.unwrap_or_else(unanswered),
+                    // Boxed: most handlers end before their first beat, and their tasks need no room for it.
+                    renewed = Box::pin(timeout(period, claim.renew())) => renewed.unwrap_or_else(unanswered),
                 };
                 match renewed {
                     Ok(()) => {

@@ -4,7 +4,7 @@
 //! Each is one statement about one row, by its whole primary key: under any isolation level it locks that row alone, and
 //! for no longer than itself.
 
-use sqlx::SqlStr;
+use crate::db::lease::texts;
 
 /// The server's clock. It stands still within a statement, and follows no session's time zone.
 macro_rules! clock {
@@ -246,26 +246,6 @@ const LOCK_EXPIRED: &str = concat!(
 /// Parameters: scope, key, endpoint.
 const DELETE_EXPIRED: &str =
     concat!("DELETE FROM {schema}idempotency_leases WHERE ", row!(), " AND expires_at <= ", clock!());
-
-macro_rules! texts {
-    ($($name:ident: $template:ident,)*) => {
-        /// The texts for one schema.
-        #[derive(Debug)]
-        pub(super) struct Texts {
-            $(pub(super) $name: SqlStr,)*
-        }
-
-        impl Texts {
-            pub(super) fn new(expand: impl Fn(&'static str) -> SqlStr) -> Self {
-                Self { $($name: expand($template),)* }
-            }
-        }
-
-        /// For a look at all of them.
-        #[cfg(test)]
-        const ALL: &[(&str, &str)] = &[$((stringify!($name), $template),)*];
-    };
-}
 
 texts! {
     look: LOOK,

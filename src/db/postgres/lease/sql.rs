@@ -1,6 +1,6 @@
 //! The texts.
 
-use sqlx::SqlStr;
+use crate::db::lease::texts;
 
 /// The server's clock in whole microseconds since the epoch: where fences come from.
 macro_rules! micros {
@@ -239,26 +239,6 @@ const PURGE: &str = concat!(
     picked!("lease"),
     " AND lease.expires_at <= clock_timestamp()"
 );
-
-macro_rules! texts {
-    ($($name:ident: $template:ident,)*) => {
-        /// The texts for one schema.
-        #[derive(Debug)]
-        pub(super) struct Texts {
-            $(pub(super) $name: SqlStr,)*
-        }
-
-        impl Texts {
-            pub(super) fn new(expand: impl Fn(&'static str) -> SqlStr) -> Self {
-                Self { $($name: expand($template),)* }
-            }
-        }
-
-        /// For a look at all of them.
-        #[cfg(test)]
-        const ALL: &[(&str, &str)] = &[$((stringify!($name), $template),)*];
-    };
-}
 
 texts! {
     ask: ASK,
