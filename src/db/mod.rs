@@ -3,6 +3,7 @@
 pub(crate) mod begin;
 pub(crate) mod dialect;
 pub(crate) mod fault;
+pub(crate) mod in_transaction;
 pub(crate) mod lease;
 pub(crate) mod migrate;
 #[cfg(feature = "mysql")]
@@ -17,5 +18,6 @@ pub(crate) mod tx;
 
 pub use dialect::Dialect;
 pub use fault::is_retryable;
+pub use in_transaction::InTransaction;
 pub use lease::LeaseDialect;
 pub use tx::{Tx, TxError};

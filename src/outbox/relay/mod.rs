@@ -1,0 +1,1 @@
+//! Moves events from the table to their destinations.

@@ -1,0 +1,1 @@
+//! Consumers of real brokers: what M9 says to do with each answer of the inbox.

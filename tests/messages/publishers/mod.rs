@@ -1,0 +1,1 @@
+//! Publishers against real brokers.

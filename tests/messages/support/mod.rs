@@ -1,0 +1,1 @@
+//! What these tests share: among themselves, and with those of the layer.
