@@ -4,6 +4,7 @@
 mod client;
 mod clock;
 mod handler;
+pub mod probe;
 pub mod store;
 
 pub use client::assert_one_key_per_operation;

@@ -22,6 +22,7 @@ mod memory_store;
 mod mysql;
 mod postgres;
 mod precondition;
+mod probe;
 mod redis;
 mod run;
 mod service;

@@ -5,6 +5,7 @@ mod charge;
 mod crash;
 mod duplicates;
 mod leases;
+mod probed;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
