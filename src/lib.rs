@@ -55,6 +55,7 @@
 //! | the client's side: one key per operation, retries | `client` (feature `client`) |
 //! | ids that are computed | [`DeterministicId`] |
 //! | `ETag`, `If-Match`, versions | [`precondition`] |
+//! | what an OpenAPI document says | [`openapi`] |
 //! | for tests | `testing` (feature `testing`) |
 //!
 //! # Features
@@ -93,6 +94,7 @@ pub mod inbox;
 pub mod key;
 pub mod layer;
 mod lookup;
+pub mod openapi;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub mod outbox;
 pub mod policy;

@@ -60,7 +60,7 @@ fn right(settle: impl FnOnce(IdempotencyLayer<MemoryStore>) -> IdempotencyLayer<
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_layer_holds_all_that_is_promised() {
-    let report = probe(right(|layer| layer.require_key()), Profile::Ietf).await;
+    let report = probe(right(IdempotencyLayer::require_key), Profile::Ietf).await;
     assert_eq!(failures(&report), [""; 0]);
     assert!(report.findings().iter().all(|finding| finding.verdict == Verdict::Holds), "{report}");
     assert_eq!(report.to_json()["passed"], true);
@@ -215,7 +215,7 @@ async fn a_service_whose_keys_stay_held_when_a_client_leaves_is_found() {
 async fn what_cannot_be_probed_is_said_at_once() {
     let gone = Probe::new("http://127.0.0.1:1", "/payments", BODY).unwrap().run().await;
     assert!(matches!(gone, Err(ProbeError::Unreachable(_))), "{gone:?}");
-    let url = serve(right(|layer| layer.require_key())).await;
+    let url = serve(right(IdempotencyLayer::require_key)).await;
     let refused = Probe::new(&url, "/payments", "not json").unwrap().run().await;
     assert!(matches!(refused, Err(ProbeError::NotAccepted { status: 400, .. })), "{refused:?}");
     assert!(matches!(Probe::new("ftp://a", "/", BODY), Err(ProbeError::Address(_))));
