@@ -20,6 +20,8 @@ mod layer;
 mod leased;
 mod memory_store;
 mod mysql;
+#[cfg(feature = "cli")]
+mod operator;
 mod postgres;
 mod precondition;
 mod probe;

@@ -73,6 +73,11 @@ impl Engine {
         Service::example("payments", &variables)
     }
 
+    /// Who calls.
+    pub fn caller(&self) -> &str {
+        &self.caller
+    }
+
     /// A client of this engine's caller.
     pub fn client(&self) -> Client {
         Client::named(&self.caller)

@@ -1,0 +1,178 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Looks after idempotency keys: finds what is stuck, frees or settles it, purges what has expired.
+///
+/// Exit codes: 0 done, 1 nothing matched, 2 wrong usage, 3 refused, 4 the store failed.
+#[derive(Debug, Parser)]
+#[command(name = "idempotency", version)]
+pub(crate) struct Arguments {
+    /// The database of the keys: sqlite:FILE, postgres://… or mysql://…
+    #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    pub(crate) database: Option<String>,
+    /// Keys on a Redis server instead: redis://… or redis-cluster://HOST:PORT[,HOST:PORT…]
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// The prefix of keys on Redis.
+    #[arg(long, global = true, value_name = "TEXT")]
+    pub(crate) prefix: Option<String>,
+    /// Keys that are leases in the database's table, not in the claims' own transactions.
+    #[arg(long, global = true)]
+    pub(crate) leases: bool,
+    /// The schema of the tables (Postgres), or their database (MySQL).
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) schema: Option<String>,
+    /// Whose key it is, as the service's scope names the caller. By default the scope that all callers share.
+    #[arg(long, global = true, value_name = "TEXT")]
+    pub(crate) scope: Option<String>,
+    /// Prints JSON.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Does not ask before something is changed.
+    #[arg(long, global = true)]
+    pub(crate) yes: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Shows the records of a key.
+    Find {
+        #[command(flatten)]
+        key: KeyArguments,
+    },
+    /// Lists what waits for somebody: lapsed, unknown and orphaned keys, and what has been running for long.
+    ///
+    /// A running key of a transactional store on Postgres is a row that nobody else can see yet: its place in the list is
+    /// taken by the database session that holds it, with its process id, age and client.
+    ListStuck {
+        /// How long something may have been running: 90s, 15m, 2h, 1d.
+        #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time)]
+        older_than: Duration,
+        /// So many at most, the oldest first.
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: u32,
+    },
+    /// Frees a key of which it is known that its operation was not done: the next request with it runs.
+    Release {
+        #[command(flatten)]
+        key: KeyArguments,
+        /// Where a database session holds the key (Postgres): ends that session, which undoes its work.
+        #[arg(long)]
+        terminate: bool,
+    },
+    /// Gives a key the answer of its operation, where it is known what became of it: later requests get this answer.
+    Settle {
+        #[command(flatten)]
+        key: KeyArguments,
+        #[command(flatten)]
+        answer: AnswerArguments,
+    },
+    /// Deletes the record of a key that nobody runs, a finished one too: the key is new again.
+    Forget {
+        #[command(flatten)]
+        key: KeyArguments,
+    },
+    /// Deletes what has expired, in small batches.
+    Purge {
+        /// So many rows a statement, 1 to 1000.
+        #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        batch: u32,
+    },
+    /// Creates the tables, or brings them to the newest version.
+    Migrate,
+    /// Prints the SQL of the migrations, for those who apply it by other means.
+    Schema {
+        /// The engine, where no database is named.
+        #[arg(long)]
+        engine: Option<Engine>,
+        /// One version only, from 1.
+        #[arg(long, value_name = "N")]
+        version: Option<usize>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeyArguments {
+    /// The key, as the client sent it, with or without quotes.
+    pub(crate) key: String,
+    /// The endpoint, such as 'POST /payments'. Needed on Redis, and where a key is used on several.
+    #[arg(long, value_name = "'METHOD PATH'")]
+    pub(crate) endpoint: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AnswerArguments {
+    /// The status of the answer.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(200..=599))]
+    pub(crate) status: u16,
+    /// A header field of the answer.
+    #[arg(long = "header", value_name = "'NAME: VALUE'")]
+    pub(crate) headers: Vec<String>,
+    /// The file with the body of the answer; none: an empty body.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) body: Option<PathBuf>,
+    /// How long the answer is kept, from the day that the operation was accepted.
+    #[arg(long, value_name = "TIME", default_value = "1d", value_parser = time)]
+    pub(crate) retention: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Engine {
+    Sqlite,
+    Postgres,
+    Mysql,
+}
+
+impl Engine {
+    /// The engine that a URL names.
+    pub(crate) fn of(url: &str) -> Option<Self> {
+        match url.split_once(':')?.0 {
+            "sqlite" => Some(Self::Sqlite),
+            "postgres" | "postgresql" => Some(Self::Postgres),
+            "mysql" | "mariadb" => Some(Self::Mysql),
+            _ => None,
+        }
+    }
+}
+
+/// A number of seconds, minutes, hours or days.
+fn time(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is no time: write 90s, 15m, 2h or 1d");
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 60 * 60,
+        "d" => 24 * 60 * 60,
+        _ => return Err(wrong()),
+    };
+    let number: u32 = number.parse().map_err(|_| wrong())?;
+    Ok(Duration::from_secs(u64::from(number) * seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_time_is_a_number_with_a_unit() {
+        assert_eq!(time("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(time("2h"), Ok(Duration::from_secs(7200)));
+        for wrong in ["", "s", "90", "-1s", "1.5h", "9999999999s", "1w", "1ü"] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
+    }
+}
