@@ -136,6 +136,10 @@ pub trait Rows: Sized + Send + Sync + 'static {
         whose: Whose,
     ) -> impl Future<Output = Result<Vec<Met>, Error>> + Send;
 
+    /// The digest of a mark that is committed, looked for outside of any transaction. `None` where there is none, or where
+    /// it cannot be looked for in one step.
+    fn peek(&self, identity: &Identity) -> impl Answer<Option<Option<Vec<u8>>>>;
+
     /// Takes a mark back within its transaction.
     fn retract(&self, connection: &mut <Self::Engine as Database>::Connection, own: &Own) -> impl Answer<()>;
 

@@ -81,9 +81,14 @@ impl<DB: InboxDialect> Inbox<DB> {
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.
     pub async fn open(&self, message: &Message) -> Result<Opened<DB>, Error> {
+        self.open_at(None, message).await
+    }
+
+    /// At a place that the message has already, or at one that it must get first.
+    pub(super) async fn open_at(&self, place: Option<Arc<Place>>, message: &Message) -> Result<Opened<DB>, Error> {
         let mut pace = Pace::new(self.shared.wait);
         loop {
-            let opened = self.open_now(message).await?;
+            let opened = self.open_now(place.clone(), message).await?;
             let is_busy = matches!(opened, Opened::Busy { .. });
             if !is_busy || !pace.wait().await {
                 opened.tell();
@@ -92,12 +97,11 @@ impl<DB: InboxDialect> Inbox<DB> {
         }
     }
 
-    async fn open_now(&self, message: &Message) -> Result<Opened<DB>, Error> {
+    async fn open_now(&self, place: Option<Arc<Place>>, message: &Message) -> Result<Opened<DB>, Error> {
         let shared = &self.shared;
         let busy = Opened::Busy { retry_after: shared.retry_after };
         // Before a connection is asked for: what runs here keeps nobody waiting.
-        let Some(place) = shared.running.enter(message.id()) else { return Ok(busy) };
-        let place = Arc::new(place);
+        let Some(place) = place.or_else(|| shared.running.enter(message.id()).map(Arc::new)) else { return Ok(busy) };
         let Lent { transaction, session } = shared.rows.lend().await?;
         let lending = Arc::new(Lending { shared: Arc::clone(shared), session });
         let slot = Slot::begun_by(transaction, Arc::clone(&lending) as _);
@@ -122,7 +126,7 @@ impl<DB: InboxDialect> Inbox<DB> {
 
 impl<DB: InboxDialect> Opened<DB> {
     /// Names what was told in logs and counters.
-    fn tell(&self) {
+    pub(super) fn tell(&self) {
         emit(match self {
             // It is told when it is committed or not.
             Self::First(_) => return,

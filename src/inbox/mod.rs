@@ -8,6 +8,8 @@
 //! - [`Inbox::process`] does everything: it begins a transaction, accepts the message, calls the handler, commits.
 //! - [`Inbox::accept`] marks the message in a transaction of yours, which you commit.
 //!
+//! [`Inbox::prepare`] stands before the first, where something has to be done or waited for without a transaction.
+//!
 //! # What to tell the broker
 //!
 //! | result | meaning | acknowledge |
@@ -33,6 +35,7 @@ mod first;
 mod id;
 mod message;
 mod pace;
+mod prepare;
 mod process;
 mod running;
 mod tx;
@@ -56,6 +59,7 @@ pub use builder::InboxBuilder;
 pub use first::{First, Opened};
 pub use id::{MessageId, MessageIdError};
 pub use message::{Message, PayloadDigest};
+pub use prepare::{Preparation, Prepared};
 pub use process::{ProcessError, Processed};
 pub use tx::InboxTx;
 

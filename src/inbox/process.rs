@@ -3,8 +3,10 @@
 use std::fmt;
 use std::future::Future;
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::running::Place;
 use super::{Inbox, InboxDialect, InboxTx, Message, Opened};
 use crate::error::{Error, ErrorKind};
 use crate::layer::unwind::Caught;
@@ -60,7 +62,21 @@ impl<DB: InboxDialect> Inbox<DB> {
         F: FnOnce(InboxTx<DB>) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
-        let first = match self.open(message).await.map_err(ProcessError::Inbox)? {
+        self.process_at(None, message, handler).await
+    }
+
+    /// At a place that the message has already, or at one that it must get first.
+    pub(super) async fn process_at<T, E, F, Fut>(
+        &self,
+        place: Option<Arc<Place>>,
+        message: &Message,
+        handler: F,
+    ) -> Result<Processed<T>, ProcessError<E>>
+    where
+        F: FnOnce(InboxTx<DB>) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+    {
+        let first = match self.open_at(place, message).await.map_err(ProcessError::Inbox)? {
             Opened::First(first) => first,
             Opened::Duplicate => return Ok(Processed::Duplicate),
             Opened::Busy { retry_after } => return Ok(Processed::Busy { retry_after }),

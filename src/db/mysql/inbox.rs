@@ -327,6 +327,12 @@ impl Rows for MySqlInbox {
         }
     }
 
+    async fn peek(&self, identity: &Identity) -> Result<Option<Option<Vec<u8>>>, sqlx::Error> {
+        let see = at(query(&self.texts.see), identity);
+        let row = call(&self.pool, move |connection| Box::pin(see.fetch_optional(connection))).await?;
+        row.map(|row| row.try_get(0)).transpose()
+    }
+
     async fn retract(&self, connection: &mut MySqlConnection, own: &Own) -> Result<(), sqlx::Error> {
         at(query(&self.texts.retract), &own.identity).bind(own.token.to_vec()).execute(connection).await.map(drop)
     }

@@ -263,6 +263,15 @@ impl Rows for PostgresInbox {
         }
     }
 
+    async fn peek(&self, identity: &Identity) -> Result<Option<Option<Vec<u8>>>, sqlx::Error> {
+        // Without a statement cache it is two messages, which a pooler may send to two servers.
+        if !self.persistent {
+            return Ok(None);
+        }
+        let row = self.of(&self.texts.peek, identity).fetch_optional(&self.pool).await?;
+        row.map(|row| row.try_get(0)).transpose()
+    }
+
     async fn retract(&self, connection: &mut PgConnection, own: &Own) -> Result<(), sqlx::Error> {
         self.owned(&self.texts.retract, own).execute(connection).await.map(drop)
     }

@@ -229,6 +229,12 @@ impl Rows for SqliteInbox {
         })
     }
 
+    async fn peek(&self, identity: &Identity) -> Result<Option<Option<Vec<u8>>>, sqlx::Error> {
+        let mut connection = acquire(&self.pool, Instant::now() + PATIENCE).await?;
+        let row = of(sql::PEEK, identity).fetch_optional(&mut *connection).await?;
+        row.map(|row| row.try_get(0)).transpose()
+    }
+
     async fn retract(&self, connection: &mut SqliteConnection, own: &Own) -> Result<(), sqlx::Error> {
         changed(owned(sql::RETRACT, own), connection).await.map(drop)
     }

@@ -5,6 +5,7 @@ mod charge;
 mod crash;
 mod duplicates;
 mod leases;
+mod webhooks;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -150,6 +150,9 @@ const ACCEPT_ALL_STRICT: &str = concat!(
     verdicts!()
 );
 
+/// A mark that is committed. Parameters: 1 consumer, 2 source, 3 id.
+const PEEK: &str = concat!("SELECT digest FROM {schema}idempotency_inbox WHERE ", row!());
+
 /// Around a statement that may fail for a snapshot, in a transaction of the caller's.
 pub(super) const SAVEPOINT: &str = "SAVEPOINT idempotency_inbox";
 pub(super) const RELEASE: &str = "RELEASE SAVEPOINT idempotency_inbox";
@@ -201,6 +204,7 @@ texts! {
     accept_strict: ACCEPT_STRICT,
     accept_all: ACCEPT_ALL,
     accept_all_strict: ACCEPT_ALL_STRICT,
+    peek: PEEK,
     retract: RETRACT,
     confirm: CONFIRM,
     failures: FAILURES,

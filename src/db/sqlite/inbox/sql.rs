@@ -23,6 +23,9 @@ pub(super) const ACCEPT: &str = concat!(
 pub(super) const LOOK: &str = "SELECT asked.key AS n, held.digest FROM json_each(?2) AS asked CROSS JOIN idempotency_inbox AS held \
      WHERE held.consumer = ?1 AND held.source = unhex(asked.value ->> 0) AND held.id = unhex(asked.value ->> 1)";
 
+/// A mark that is committed. Parameters: 1 consumer, 2 source, 3 id.
+pub(super) const PEEK: &str = concat!("SELECT digest FROM idempotency_inbox WHERE ", row!());
+
 /// Parameters: 1 consumer, 2 source, 3 id, 4 token.
 pub(super) const RETRACT: &str = concat!("DELETE FROM idempotency_inbox WHERE ", row!(), " AND token = ?4");
 
