@@ -24,7 +24,7 @@ pub trait Database: InboxDialect {
 }
 
 macro_rules! database {
-    ($engine:ty, [$($create:expr),*], $add:expr) => {
+    ($engine:ty, [$($create:expr),*], $add:expr, $balances:expr) => {
         impl Database for $engine {
             async fn create_table(pool: &Pool<Self>) -> Result<(), sqlx::Error> {
                 let mut transaction = pool.begin().await?;
@@ -38,7 +38,7 @@ macro_rules! database {
             }
 
             async fn balances(pool: &Pool<Self>) -> Result<BTreeMap<String, i64>, sqlx::Error> {
-                let rows: Vec<(String, i64)> = sqlx::query_as("SELECT payment, balance FROM balances").fetch_all(pool).await?;
+                let rows: Vec<(String, i64)> = sqlx::query_as($balances).fetch_all(pool).await?;
                 Ok(rows.into_iter().collect())
             }
         }
@@ -53,18 +53,21 @@ database!(
         r#"CREATE TABLE IF NOT EXISTS balances (payment text COLLATE "C" NOT NULL PRIMARY KEY, balance bigint NOT NULL)"#
     ],
     "INSERT INTO balances (payment, balance) VALUES ($1, $2)
-        ON CONFLICT (payment) DO UPDATE SET balance = balances.balance + excluded.balance"
+        ON CONFLICT (payment) DO UPDATE SET balance = balances.balance + excluded.balance",
+    "SELECT payment, balance FROM balances"
 );
 database!(
     Sqlite,
     ["CREATE TABLE IF NOT EXISTS balances (payment text NOT NULL PRIMARY KEY, balance bigint NOT NULL)"],
     "INSERT INTO balances (payment, balance) VALUES ($1, $2)
-        ON CONFLICT (payment) DO UPDATE SET balance = balances.balance + excluded.balance"
+        ON CONFLICT (payment) DO UPDATE SET balance = balances.balance + excluded.balance",
+    "SELECT payment, balance FROM balances"
 );
 database!(
     MySql,
     // Binary, because text is compared with spaces at its end left out.
     ["CREATE TABLE IF NOT EXISTS balances (payment varbinary(512) NOT NULL PRIMARY KEY, balance bigint NOT NULL)
         ENGINE = InnoDB"],
-    "INSERT INTO balances (payment, balance) VALUES (?, ?) ON DUPLICATE KEY UPDATE balance = balance + VALUES(balance)"
+    "INSERT INTO balances (payment, balance) VALUES (?, ?) ON DUPLICATE KEY UPDATE balance = balance + VALUES(balance)",
+    "SELECT CONVERT(payment USING utf8mb4), balance FROM balances"
 );
