@@ -6,6 +6,7 @@ mod crash;
 mod duplicates;
 mod leases;
 mod probed;
+mod webhooks;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

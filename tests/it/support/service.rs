@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use axum::http::{HeaderMap, Method, Request, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client as HyperClient;
@@ -132,7 +132,7 @@ impl Client {
             request = request.header("authorization", format!("Bearer {}", self.caller));
         }
         for (name, value) in headers {
-            request = request.header(*name, *value);
+            request = request.header(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
         let request = request.body(Full::new(Bytes::copy_from_slice(body.as_bytes()))).unwrap();
         let response = tokio::time::timeout(Duration::from_secs(30), self.http.request(request)).await.ok()?.ok()?;
