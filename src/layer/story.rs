@@ -3,10 +3,10 @@
 use std::any::Any;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::request::Parts;
 use http::{Method, Request, Response};
 use http_body::Body;
 use tokio::time::{Instant, timeout_at};
@@ -18,9 +18,10 @@ use super::grpc::Wire;
 use super::heartbeat::Held;
 use super::inflight::{Place, Seat, Ticket, Word};
 use super::reply::{self, Reply};
+use super::run::Head;
 use super::unwind::Caught;
 use super::within::within;
-use super::{Shared, keyless};
+use super::{GuardedBy, Room, Shared, keyless};
 use crate::attempt::{Attempt, overdue};
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit};
@@ -41,11 +42,13 @@ pub(super) struct Story<S, Svc> {
 }
 
 /// A request whose body has been read.
-pub(super) type Saved = (Box<Parts>, Bytes, Trailers);
+pub(super) type Saved = (Box<Head>, Bytes, Trailers);
 
 /// A request as the handler gets it.
-pub(super) fn rebuild<B>((parts, data, trailers): Saved) -> Request<RequestBody<B>> {
-    Request::from_parts(*parts, RequestBody::read(data, trailers))
+pub(super) fn rebuild<B>((head, data, trailers): Saved, room: &Arc<Room>) -> Request<RequestBody<B>> {
+    let Head { mut parts, .. } = *head;
+    GuardedBy::mark(&mut parts, room);
+    Request::from_parts(parts, RequestBody::read(data, trailers))
 }
 
 /// How a story ends.
@@ -64,6 +67,15 @@ pub(super) enum Told<S, Svc, R: Body, E> {
     End(End<R, E>),
     /// The request runs in another process, and this one may wait: the story can be told again.
     Busy(Busy<S, Svc>),
+}
+
+impl<S, Svc, R: Body, E> Told<S, Svc, R, E> {
+    pub(super) fn ended(self) -> Result<End<R, E>, Busy<S, Svc>> {
+        match self {
+            Self::End(end) => Ok(end),
+            Self::Busy(busy) => Err(busy),
+        }
+    }
 }
 
 /// A story that has to wait for another process.
@@ -122,11 +134,13 @@ impl<S: Store, Svc> Story<S, Svc> {
                     return Told::End(End::Reply(reply::of_verdict(verdict)));
                 }
                 Err(error) => {
+                    task_of_its_own().await;
                     // No verdict: the next one asks (H46), also while this one runs unprotected.
                     drop(ticket);
                     return Told::End(Box::pin(self.without_store(error)).await);
                 }
             };
+            task_of_its_own().await;
             let attempt = Attempt::new(&self.claim, &claim, asked_at.into_std());
             if attempt.is_overdue(Instant::now().into_std()) {
                 // Answered so late that another attempt may be running: this one must not begin (S20).
@@ -171,7 +185,7 @@ impl<S: Store, Svc> Story<S, Svc> {
     fn prepare<B>(&mut self, owned: &Owned<S::Claim>, is_last: bool) -> (Request<RequestBody<B>>, Method) {
         let saved = if is_last { self.request.take() } else { self.request.clone() };
         let Some(saved) = saved else { unreachable!("the last run takes the request, and there is none after it") };
-        let mut request = rebuild(saved);
+        let mut request = rebuild(saved, &self.shared.room);
         owned.claim.attach(request.extensions_mut());
         request.extensions_mut().insert(owned.attempt.clone());
         let method = request.method().clone();
@@ -195,7 +209,7 @@ impl<S: Store, Svc> Story<S, Svc> {
             return End::Reply(reply::failed(&error));
         };
         emit(Event::RanUnprotected);
-        let mut request = rebuild(saved);
+        let mut request = rebuild(saved, &shared.room);
         // Handlers that insist on an attempt and a transaction get them: a plain one, if the database can be reached
         // after all.
         request.extensions_mut().insert(Attempt::without_lease(&claim));
@@ -204,6 +218,11 @@ impl<S: Store, Svc> Story<S, Svc> {
             Err(error) => End::Error(error),
         }
     }
+}
+
+/// Returns on the story's task. Before, there is nobody to wake: see [`tell`](super::run::run).
+async fn task_of_its_own() {
+    poll_fn(|cx| if cx.waker().will_wake(Waker::noop()) { Poll::Pending } else { Poll::Ready(()) }).await;
 }
 
 async fn ask<S: Store>(shared: &Shared<S>, claim: &ClaimRequest) -> Result<Verdict<S::Claim>, Error> {

@@ -4,7 +4,8 @@ use std::collections::hash_map::Entry::Occupied;
 use std::sync::Arc;
 
 use super::queue::Turn;
-use super::{Digest, Entry, Inflight, Row, Word};
+use super::{Entry, Inflight, Row, Word};
+use crate::digest_map::{Digest, DigestMap};
 use crate::fingerprint::Fingerprint;
 use crate::record::Record;
 use crate::store::Fingerprints;
@@ -133,7 +134,7 @@ impl Place {
         tell(Some(row.entry), || Word::Committed(record));
     }
 
-    fn take(&self, by_key: &mut std::collections::HashMap<Digest, Row>) -> Option<Row> {
+    fn take(&self, by_key: &mut DigestMap<Row>) -> Option<Row> {
         match by_key.entry(self.digest) {
             Occupied(row) if row.get().id == self.id => Some(row.remove()),
             _ => None,
