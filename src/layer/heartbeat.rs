@@ -48,7 +48,7 @@ enum State<C> {
 }
 
 /// A claim in the care of a task that renews it at a third of its lease.
-struct Heartbeat<C> {
+pub(crate) struct Heartbeat<C> {
     stop: oneshot::Sender<()>,
     task: JoinHandle<C>,
 }
@@ -84,22 +84,43 @@ impl<C: Claim> Held<C> {
         }
     }
 
-    /// Ends the care and gives the claim back. `None` if its task is gone: with the runtime, or by a panic of the store.
-    pub(crate) async fn release(self) -> Option<C> {
+    /// Ends the care and gives the claim back.
+    pub(crate) fn release(self) -> Released<C> {
         let watched = match self {
-            Self::Still(claim) => return Some(claim),
+            Self::Still(claim) => return Released::Claim(claim),
             Self::Leased(watched) => watched,
         };
         let state = mem::replace(&mut *watched.care.lock(), State::Gone);
         match state {
-            State::Waiting(lease) => Some(lease.claim),
-            State::Beating(heartbeat) => {
-                // A task that has stopped by itself has dropped the receiver.
-                let _ = heartbeat.stop.send(());
-                heartbeat.task.await.ok()
-            }
-            State::Gone => None,
+            State::Waiting(lease) => Released::Claim(lease.claim),
+            State::Beating(heartbeat) => Released::Beating(heartbeat),
+            State::Gone => unreachable!("a claim is released once, and never gone before"),
         }
+    }
+}
+
+/// A claim that is given back.
+pub(crate) enum Released<C> {
+    Claim(C),
+    /// When its heartbeat has stopped.
+    Beating(Heartbeat<C>),
+}
+
+impl<C> Released<C> {
+    /// `None` if the heartbeat's task is gone: with the runtime, or by a panic of the store.
+    pub(crate) async fn claim(self) -> Option<C> {
+        match self {
+            Self::Claim(claim) => Some(claim),
+            Self::Beating(heartbeat) => heartbeat.stop().await,
+        }
+    }
+}
+
+impl<C> Heartbeat<C> {
+    pub(super) async fn stop(self) -> Option<C> {
+        // A task that has stopped by itself has dropped the receiver.
+        let _ = self.stop.send(());
+        self.task.await.ok()
     }
 }
 

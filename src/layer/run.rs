@@ -76,18 +76,21 @@ where
         Ok(begun) => begun,
         Err(other) => return other.await,
     };
-    let ticket = match meet::alone(&shared, &story.claim) {
-        Some(ticket) => ticket,
+    let in_place = match meet::alone(&shared, &story.claim) {
+        Some(ticket) => {
+            story.ticket = ticket;
+            true
+        }
         None => match Box::pin(meet::meet(&shared, &story.claim, story.until)).await {
             Met::Reply(reply) => return Ok(reply.dress(&shared.config, story.wire, echo)),
             Met::Ticket(ticket, seat) => {
-                story.seat = seat;
-                ticket
+                (story.ticket, story.seat) = (ticket, seat);
+                false
             }
         },
     };
     let wire = story.wire;
-    let busy = match tell(&shared, story, ticket).await.ended() {
+    let busy = match tell(&shared, story, in_place).await.ended() {
         Ok(end) => return finish(end, &shared.config, wire, echo),
         Err(busy) => busy,
     };
@@ -150,8 +153,9 @@ where
     }
     let until = meet::patience(shared);
     let request = Some((head, data, trailers));
-    let story = Story { shared: Arc::clone(shared), inner, claim, wire, seat: None, until, request };
-    Ok((Box::new(story), echo))
+    let (shared, ticket) = (Arc::clone(shared), Ticket::without_place());
+    let (seat, claimed, failed) = (None, None, None);
+    Ok((Box::new(Story { shared, inner, claim, wire, seat, until, request, ticket, claimed, failed }), echo))
 }
 
 fn finish<R: Body, E>(end: End<R, E>, config: &Config, wire: Wire, echo: Echo) -> Result<Response<ResponseBody<R>>, E> {
@@ -197,7 +201,7 @@ where
     R::Error: Send,
 {
     for turn in 0.. {
-        let Busy { story, ticket, retry_after } = busy;
+        let Busy { story, retry_after } = busy;
         let pause = retry_after.map_or_else(|| pause(turn, &story.claim), |said| said.max(SHORTEST_PAUSE));
         let again = Instant::now().checked_add(pause);
         match (again, story.until) {
@@ -205,7 +209,7 @@ where
             // The ticket is dropped here: the next in the queue goes on asking.
             _ => return End::Reply(reply::in_progress(retry_after)),
         }
-        busy = match tell(shared, story, ticket).await.ended() {
+        busy = match tell(shared, story, false).await.ended() {
             Ok(end) => return end,
             Err(busy) => busy,
         };
@@ -226,12 +230,13 @@ fn pause(turn: u32, claim: &ClaimRequest) -> Duration {
 
 /// Tells the story on a task of its own, or in place where a dropped request shall drop its handler.
 ///
-/// A store of this process answers at once, and what is no claim needs no task. So the story is told up to the verdict
-/// before it gets one: nothing can drop it in between.
+/// A store of this process answers at once, and what is no claim needs no task. So a story may be told up to the verdict
+/// before it gets one: nothing can drop it in between. Not where others wait for the verdict as well: whoever asks in
+/// place is done before the next one could share it.
 async fn tell<S, Svc, B, R>(
     shared: &Shared<S>,
     story: Box<Story<S, Svc>>,
-    ticket: Ticket,
+    in_place: bool,
 ) -> Told<S, Svc, R, Svc::Error>
 where
     S: Store,
@@ -243,12 +248,12 @@ where
     R::Data: Send,
     R::Error: Send,
 {
-    let mut telling = Box::pin(story.tell(ticket));
+    let mut telling = Box::pin(story.tell());
     if !shared.config.detached {
         return telling.await;
     }
     // Whatever it waits for, its task will wake it.
-    if let Poll::Ready(told) = telling.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+    if in_place && let Poll::Ready(told) = telling.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         return told;
     }
     match shared.room.tasks.run(telling).await {

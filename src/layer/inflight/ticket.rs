@@ -39,22 +39,22 @@ impl Ticket {
     }
 
     /// A verdict that others may share. `word` is asked for only where somebody waits.
-    pub(in crate::layer) fn share(self, word: impl FnOnce() -> Word) {
+    pub(in crate::layer) fn share(&self, word: impl FnOnce() -> Word) {
         if let Some(place) = &self.0 {
             tell(place.leave(), word);
         }
     }
 
     /// The committed record, for all who wait.
-    pub(in crate::layer) fn committed(self, record: impl FnOnce() -> Arc<Record>) {
+    pub(in crate::layer) fn committed(&self, record: impl FnOnce() -> Arc<Record>) {
         if let Some(place) = &self.0 {
             place.settled(record);
         }
     }
 
     /// Where the ticket stands, for whoever learns that it is worth nothing any more.
-    pub(in crate::layer) fn place(&self) -> Option<Place> {
-        self.0.clone()
+    pub(in crate::layer) fn place(&self) -> Option<&Place> {
+        self.0.as_ref()
     }
 }
 
