@@ -230,12 +230,19 @@ fn place(at: usize) -> Option<Place> {
 }
 
 /// By the bytes of the names.
+#[inline]
 fn compare(a: &Named, b: &Named, members: &[Member], arena: &[u8]) -> Ordering {
+    a.prefix.cmp(&b.prefix).then_with(|| compare_whole(a, b, members, arena))
+}
+
+/// Apart, since most names differ in their first bytes.
+#[cold]
+fn compare_whole(a: &Named, b: &Named, members: &[Member], arena: &[u8]) -> Ordering {
     let name = |named: &Named| {
         let rest = &arena[members[named.member as usize].start..];
         &rest[..memchr::memchr(END, rest).unwrap_or(rest.len())]
     };
-    a.prefix.cmp(&b.prefix).then_with(|| name(a).cmp(name(b)))
+    name(a).cmp(name(b))
 }
 
 /// The first 8 bytes of a name in the arena as a number; shorter names have zeros at the end.

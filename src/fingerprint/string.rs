@@ -56,7 +56,10 @@ fn marks(word: u64) -> u64 {
     (equal(b'"') | equal(b'\\') | below(word, 0x20)) & (ONES * 0x80)
 }
 
-/// Reads what follows a backslash, writes the character and gives the number of bytes read.
+/// Reads what follows a backslash, writes the character and gives the number of bytes read. Apart, since most strings have
+/// none.
+#[cold]
+#[inline(never)]
 fn unescape(rest: &[u8], out: &mut Vec<u8>) -> Option<usize> {
     let byte = match rest.first()? {
         byte @ (b'"' | b'\\' | b'/') => *byte,

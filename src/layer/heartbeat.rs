@@ -198,7 +198,8 @@ impl<C: Claim> Lease<C> {
             let renewed = tokio::select! {
                 biased;
                 _ = &mut stopped => return self.claim,
-                renewed = timeout(period, self.claim.renew()) => renewed.unwrap_or_else(unanswered),
+                // Boxed: between two beats the task needs no room for it.
+                renewed = Box::pin(timeout(period, self.claim.renew())) => renewed.unwrap_or_else(unanswered),
             };
             match renewed {
                 Ok(()) => {
