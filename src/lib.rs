@@ -83,6 +83,7 @@ mod clock;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 mod db;
 mod derive;
+mod digest_map;
 mod error;
 mod events;
 mod extract;

@@ -21,10 +21,7 @@ impl Endpoint {
     #[must_use]
     pub fn new(method: &Method, path: &str) -> Self {
         let method = method.as_str();
-        let mut text = String::with_capacity(method.len() + 1 + path.len());
-        text.push_str(method);
-        text.push(' ');
-        text.push_str(path);
+        let text = [method, " ", path].concat();
         Self(bounded(&text))
     }
 

@@ -240,7 +240,7 @@ where
         }
     };
     held.take_back().map_err(RunError::Store)?;
-    let Some(claim) = held.release().await else {
+    let Some(claim) = held.release().claim().await else {
         emit(Event::Unsaved);
         return Ok(Ran::Executed(finish));
     };
@@ -266,7 +266,7 @@ where
 
 /// What the settlement says is logged by the store.
 async fn give_up<C: Claim>(held: Held<C>, attempt: &Attempt) {
-    if let Some(claim) = held.release().await {
+    if let Some(claim) = held.release().claim().await {
         let _ = claim.settle(Settlement::of_failure(attempt)).await;
     }
 }

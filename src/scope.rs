@@ -30,7 +30,8 @@ type OfHead = dyn Fn(&Parts) -> Option<ScopeId> + Send + Sync;
 
 #[derive(Clone)]
 enum Source {
-    Shared,
+    /// The one scope, made once.
+    Shared(ScopeId),
     Function(Arc<OfHead>),
 }
 
@@ -38,7 +39,7 @@ impl Scope {
     /// One key space for every caller: right only where all callers are one party.
     #[must_use]
     pub fn shared() -> Self {
-        Self(Source::Shared)
+        Self(Source::Shared(ScopeId::shared()))
     }
 
     /// The scope that `f` reads from a request's head. `None` and the empty string refuse the request with
@@ -66,7 +67,7 @@ impl Scope {
     #[must_use]
     pub fn of(&self, parts: &Parts) -> Option<ScopeId> {
         match &self.0 {
-            Source::Shared => Some(ScopeId::shared()),
+            Source::Shared(id) => Some(id.clone()),
             Source::Function(f) => f(parts),
         }
     }
@@ -75,7 +76,7 @@ impl Scope {
 impl fmt::Debug for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Source::Shared => "Scope::shared()",
+            Source::Shared(_) => "Scope::shared()",
             Source::Function(_) => "Scope::from_fn(..)",
         })
     }

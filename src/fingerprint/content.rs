@@ -1,5 +1,7 @@
 //! What the headers say of the body: media type, boundary and coding.
 
+use std::borrow::Cow;
+
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
@@ -7,38 +9,40 @@ use super::multipart;
 
 /// Media type and content coding of a body, in lower case.
 #[derive(Debug, PartialEq)]
-pub(super) struct Content {
+pub(super) struct Content<'h> {
     /// `type/subtype` of each Content-Type line, parameters left out (RFC 9110 section 8.3.1). More than one line is an
     /// error of the client's, and is kept apart from one line.
-    essences: Vec<Vec<u8>>,
+    essences: Vec<Lower<'h>>,
     /// The codings in the order that they were applied in (RFC 9110 section 8.4), `identity` left out.
-    codings: Vec<Vec<u8>>,
+    codings: Vec<Lower<'h>>,
     /// What separates the parts of a `multipart/form-data` body.
     boundary: Option<Vec<u8>>,
 }
 
-impl Content {
-    pub(super) fn of(headers: &HeaderMap) -> Self {
+impl<'h> Content<'h> {
+    pub(super) fn of(headers: &'h HeaderMap) -> Self {
         let essences: Vec<_> = headers.get_all(CONTENT_TYPE).iter().map(|value| essence(value.as_bytes())).collect();
         let codings = headers
             .get_all(CONTENT_ENCODING)
             .iter()
             .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
-            .map(|coding| coding.trim_ascii().to_ascii_lowercase())
-            .filter(|coding| !coding.is_empty() && coding != b"identity")
+            .map(|coding| lower(coding.trim_ascii()))
+            .filter(|coding| !matches!(coding.as_ref(), b"" | b"identity"))
             .collect();
         let boundary = match (essences.as_slice(), headers.get(CONTENT_TYPE)) {
-            ([essence], Some(value)) if essence == b"multipart/form-data" => multipart::boundary(value.as_bytes()),
+            ([essence], Some(value)) if essence.as_ref() == b"multipart/form-data" => {
+                multipart::boundary(value.as_bytes())
+            }
             _ => None,
         };
         Content { essences, codings, boundary }
     }
 
-    pub(super) fn essences(&self) -> &[Vec<u8>] {
+    pub(super) fn essences(&self) -> &[Lower<'h>] {
         &self.essences
     }
 
-    pub(super) fn codings(&self) -> &[Vec<u8>] {
+    pub(super) fn codings(&self) -> &[Lower<'h>] {
         &self.codings
     }
 
@@ -49,7 +53,7 @@ impl Content {
             return false;
         };
         self.codings.is_empty()
-            && (essence == b"application/json" || (essence.contains(&b'/') && essence.ends_with(b"+json")))
+            && (essence.as_ref() == b"application/json" || (essence.contains(&b'/') && essence.ends_with(b"+json")))
     }
 
     /// The boundary of a body that is said to be `multipart/form-data` (RFC 7578 section 4.1), not compressed.
@@ -58,9 +62,16 @@ impl Content {
     }
 }
 
-fn essence(value: &[u8]) -> Vec<u8> {
+fn essence(value: &[u8]) -> Lower<'_> {
     let end = value.iter().position(|&byte| byte == b';').unwrap_or(value.len());
-    value[..end].trim_ascii().to_ascii_lowercase()
+    lower(value[..end].trim_ascii())
+}
+
+/// In lower case: nearly always as it was sent.
+type Lower<'h> = Cow<'h, [u8]>;
+
+fn lower(text: &[u8]) -> Lower<'_> {
+    if text.iter().any(u8::is_ascii_uppercase) { Cow::Owned(text.to_ascii_lowercase()) } else { Cow::Borrowed(text) }
 }
 
 #[cfg(test)]
@@ -69,12 +80,14 @@ mod tests {
 
     use super::*;
 
-    fn content(lines: &[(HeaderName, &str)]) -> Content {
+    fn content(lines: &[(HeaderName, &str)]) -> Content<'static> {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             headers.append(name.clone(), HeaderValue::from_str(value).unwrap());
         }
-        Content::of(&headers)
+        let Content { essences, codings, boundary } = Content::of(&headers);
+        let owned = |texts: Vec<Lower<'_>>| texts.into_iter().map(|text| Cow::Owned(text.into_owned())).collect();
+        Content { essences: owned(essences), codings: owned(codings), boundary }
     }
 
     #[test]

@@ -40,8 +40,9 @@ impl Canonical {
     /// does not fit into an `i128`. What the pointers name is no exception.
     pub(super) fn scan(text: &[u8], left_out: &Pointers) -> Option<Canonical> {
         std::str::from_utf8(text).ok()?;
-        let canonical = Canonical { arena: Vec::with_capacity(text.len()), index: Index::for_text(text.len()) };
-        Scanner { text, at: 0, canonical, open: Vec::with_capacity(8), left_out }.run()
+        let arena = Vec::with_capacity(text.len() + string::WORD);
+        let canonical = Canonical { arena, index: Index::for_text(text.len()) };
+        Scanner { rest: text, canonical, open: Vec::with_capacity(8), left_out }.run()
     }
 
     /// Gives out the canonical bytes in order, in pieces.
@@ -84,8 +85,8 @@ struct Walk {
 struct Start(usize, Mark);
 
 struct Scanner<'a> {
-    text: &'a [u8],
-    at: usize,
+    /// What was not read yet.
+    rest: &'a [u8],
     canonical: Canonical,
     open: Vec<Open>,
     left_out: &'a Pointers,
@@ -95,43 +96,24 @@ impl Scanner<'_> {
     fn run(mut self) -> Option<Canonical> {
         loop {
             // A container that was just opened and is not empty goes on with its first value.
-            if self.start_value()? {
-                continue;
+            let is_whole = !self.start_value()?;
+            if is_whole && self.end_value()? {
+                return Some(self.canonical);
             }
-            loop {
-                let Some(open) = self.open.last_mut() else {
-                    return self.peek().is_none().then_some(self.canonical);
-                };
-                let Canonical { arena, index } = &mut self.canonical;
-                let omitted = open.walk.as_mut().and_then(|walk| walk.omitted.take());
-                if let Some(Start(start, mark)) = &omitted {
-                    arena.truncate(*start);
-                    index.rewind(mark);
-                }
-                match &mut open.container {
-                    Container::Object(object) if omitted.is_some() => index.omit_member(object),
-                    Container::Object(_) => index.end_member(arena),
-                    Container::Array => {}
-                }
-                match self.next()? {
-                    b',' => {
-                        self.start_element()?;
-                        break;
-                    }
-                    end => self.close(end)?,
-                }
-            }
+            self.start_element()?;
         }
     }
 
     /// Reads a scalar, an empty container or the start of one with content. Whether the latter.
     fn start_value(&mut self) -> Option<bool> {
-        match self.next()? {
+        let first = self.peek()?;
+        if matches!(first, b'-' | b'0'..=b'9') {
+            self.number()?;
+            return Some(false);
+        }
+        self.next()?;
+        match first {
             b'"' => self.string()?,
-            b'-' | b'0'..=b'9' => {
-                self.at -= 1;
-                self.at += number::scan(&self.text[self.at..], &mut self.canonical.arena)?;
-            }
             b'{' => return self.open(OBJECT, b'}'),
             b'[' => return self.open(ARRAY, b']'),
             b't' => self.literal(b"rue", TRUE)?,
@@ -142,6 +124,30 @@ impl Scanner<'_> {
         Some(false)
     }
 
+    /// Reads what follows a value, and closes the containers that end there. Whether nothing follows any more.
+    fn end_value(&mut self) -> Option<bool> {
+        loop {
+            let Some(open) = self.open.last_mut() else {
+                return self.peek().is_none().then_some(true);
+            };
+            let Canonical { arena, index } = &mut self.canonical;
+            let omitted = open.walk.as_mut().and_then(|walk| walk.omitted.take());
+            if let Some(Start(start, mark)) = &omitted {
+                arena.truncate(*start);
+                index.rewind(mark);
+            }
+            match &mut open.container {
+                Container::Object(object) if omitted.is_some() => index.omit_member(object),
+                Container::Object(_) => index.end_member(arena),
+                Container::Array => {}
+            }
+            match self.next()? {
+                b',' => return Some(false),
+                end => self.close(end)?,
+            }
+        }
+    }
+
     /// Whether the container has content.
     fn open(&mut self, tag: u8, end: u8) -> Option<bool> {
         if self.open.len() == MAX_DEPTH {
@@ -149,7 +155,7 @@ impl Scanner<'_> {
         }
         let Canonical { arena, index } = &mut self.canonical;
         arena.push(tag);
-        let container = if tag == OBJECT { Container::Object(index.open_object(arena)) } else { Container::Array };
+        let container = if tag == OBJECT { Container::Object(index.open_object(arena)?) } else { Container::Array };
         let node = match self.open.last() {
             None => self.left_out.root(),
             Some(outer) => outer.walk.as_ref().and_then(|walk| walk.child),
@@ -157,11 +163,10 @@ impl Scanner<'_> {
         let walk = node.map(|node| Box::new(Walk { node, started: 0, child: None, omitted: None }));
         self.open.push(Open { container, walk });
         if self.peek()? == end {
-            self.at += 1;
+            self.next()?;
             self.close(end)?;
             return Some(false);
         }
-        self.start_element()?;
         Some(true)
     }
 
@@ -171,7 +176,7 @@ impl Scanner<'_> {
         match (self.open.pop()?.container, end) {
             (Container::Array, b']') => arena.push(ARRAY_END),
             (Container::Object(object), b'}') => {
-                index.close_object(&object, arena)?;
+                index.close_object(object, arena)?;
                 arena.push(OBJECT_END);
             }
             _ => return None,
@@ -216,15 +221,19 @@ impl Scanner<'_> {
 
     fn string(&mut self) -> Option<()> {
         self.canonical.arena.push(STRING);
-        self.at += string::scan(&self.text[self.at..], &mut self.canonical.arena)?;
+        let read = string::scan(self.rest, &mut self.canonical.arena)?;
+        self.rest = &self.rest[read..];
+        Some(())
+    }
+
+    fn number(&mut self) -> Option<()> {
+        let read = number::scan(self.rest, &mut self.canonical.arena)?;
+        self.rest = &self.rest[read..];
         Some(())
     }
 
     fn literal(&mut self, rest: &[u8], tag: u8) -> Option<()> {
-        if !self.text[self.at..].starts_with(rest) {
-            return None;
-        }
-        self.at += rest.len();
+        self.rest = self.rest.strip_prefix(rest)?;
         self.canonical.arena.push(tag);
         Some(())
     }
@@ -232,18 +241,23 @@ impl Scanner<'_> {
     /// The next byte that is not white space, without taking it.
     fn peek(&mut self) -> Option<u8> {
         loop {
-            match self.text.get(self.at)? {
-                b' ' | b'\t' | b'\n' | b'\r' => self.at += 1,
-                byte => return Some(*byte),
+            match self.rest {
+                [b' ' | b'\t' | b'\n' | b'\r', rest @ ..] => self.rest = rest,
+                [byte, ..] => return Some(*byte),
+                [] => return None,
             }
         }
     }
 
     /// Takes the next byte that is not white space.
     fn next(&mut self) -> Option<u8> {
-        let byte = self.peek()?;
-        self.at += 1;
-        Some(byte)
+        loop {
+            let (&byte, rest) = self.rest.split_first()?;
+            self.rest = rest;
+            if !matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
+                return Some(byte);
+            }
+        }
     }
 }
 

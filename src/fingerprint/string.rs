@@ -3,39 +3,48 @@
 /// Ends a string in the canonical encoding. It occurs in no UTF-8 text, so no length is needed in front.
 pub(super) const END: u8 = 0xff;
 
+/// How many bytes more than its own a string may take while it is written.
+pub(super) const WORD: usize = 8;
+
 /// Reads what follows an opening quote. Writes the unescaped text and [`END`], and gives the number of bytes read, the
 /// closing quote included.
 ///
-/// `rest` must be UTF-8. `None`: no closing quote, a bare control character, a bad escape or a lone surrogate.
-pub(super) fn scan(rest: &[u8], out: &mut Vec<u8>) -> Option<usize> {
-    let mut at = 0;
+/// `text` must be UTF-8. `None`: no closing quote, a bare control character, a bad escape or a lone surrogate.
+pub(super) fn scan(text: &[u8], out: &mut Vec<u8>) -> Option<usize> {
+    let mut rest = text;
     loop {
-        let plain = plain_length(&rest[at..]);
-        out.extend_from_slice(&rest[at..at + plain]);
-        at += plain;
-        match rest.get(at)? {
+        rest = copy_plain(rest, out);
+        let (&byte, after) = rest.split_first()?;
+        match byte {
             b'"' => {
                 out.push(END);
-                return Some(at + 1);
+                return Some(text.len() - after.len());
             }
-            b'\\' => at += 1 + unescape(&rest[at + 1..], out)?,
+            b'\\' => rest = &after[unescape(after, out)?..],
             _ => return None,
         }
     }
 }
 
-/// How many bytes from the start need no attention: neither quote, backslash nor control character.
-fn plain_length(bytes: &[u8]) -> usize {
-    let mut at = 0;
-    while let Some(word) = bytes[at..].first_chunk::<8>() {
+/// Copies the bytes from the start that need no attention: neither quote, backslash nor control character. Gives the
+/// rest.
+///
+/// Words of eight are copied whole and cut to what is plain in them: most strings are short, and a copy of a length that
+/// is not known beforehand costs a call.
+fn copy_plain<'a>(mut rest: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
+    while let Some((word, after)) = rest.split_first_chunk::<WORD>() {
+        out.extend_from_slice(word);
         let marks = marks(u64::from_le_bytes(*word));
         if marks != 0 {
-            return at + (marks.trailing_zeros() / 8) as usize;
+            let plain = (marks.trailing_zeros() / 8) as usize;
+            out.truncate(out.len() - (WORD - plain));
+            return &rest[plain..];
         }
-        at += 8;
+        rest = after;
     }
-    let tail = &bytes[at..];
-    at + tail.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f)).unwrap_or(tail.len())
+    let plain = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f)).unwrap_or(rest.len());
+    out.extend_from_slice(&rest[..plain]);
+    &rest[plain..]
 }
 
 /// Sets the top bit of the first byte that needs attention. Bits above that one may be wrong, because the subtractions
@@ -47,7 +56,10 @@ fn marks(word: u64) -> u64 {
     (equal(b'"') | equal(b'\\') | below(word, 0x20)) & (ONES * 0x80)
 }
 
-/// Reads what follows a backslash, writes the character and gives the number of bytes read.
+/// Reads what follows a backslash, writes the character and gives the number of bytes read. Apart, since most strings have
+/// none.
+#[cold]
+#[inline(never)]
 fn unescape(rest: &[u8], out: &mut Vec<u8>) -> Option<usize> {
     let byte = match rest.first()? {
         byte @ (b'"' | b'\\' | b'/') => *byte,
@@ -148,7 +160,9 @@ mod tests {
                 let mut bytes = [0xc3; 20];
                 bytes[place] = byte;
                 let expected = if matches!(byte, b'"' | b'\\' | 0..=0x1f) { place } else { 20 };
-                assert_eq!(plain_length(&bytes), expected, "{byte:#x} at {place}");
+                let mut out = vec![b'>'];
+                let rest = copy_plain(&bytes, &mut out);
+                assert_eq!((&out[1..], rest), bytes.split_at(expected), "{byte:#x} at {place}");
             }
         }
     }

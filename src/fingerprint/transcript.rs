@@ -10,7 +10,14 @@ use super::secret::Secret;
 const DOMAIN: &[u8] = b"idempotency/fingerprint\0";
 
 /// A hash that grows by parts.
-pub(super) struct Transcript(Hash);
+pub(super) struct Transcript {
+    hash: Hash,
+    /// What was not hashed yet: many small parts are hashed as one, which is quicker.
+    waiting: Vec<u8>,
+}
+
+/// How much may wait. Most requests fit, and small allocations are the cheapest.
+const WAITING: usize = 1024;
 
 enum Hash {
     Plain(Sha256),
@@ -19,8 +26,8 @@ enum Hash {
 
 impl Transcript {
     pub(super) fn new(profile: Profile, secret: Option<&Secret>) -> Self {
-        let mut transcript =
-            Transcript(secret.map_or_else(|| Hash::Plain(Sha256::new()), |secret| Hash::Keyed(secret.hash())));
+        let hash = secret.map_or_else(|| Hash::Plain(Sha256::new()), |secret| Hash::Keyed(secret.hash()));
+        let mut transcript = Self { hash, waiting: Vec::with_capacity(WAITING) };
         transcript.update(DOMAIN);
         transcript.update(&profile.to_bytes());
         transcript
@@ -48,16 +55,30 @@ impl Transcript {
     }
 
     fn update(&mut self, bytes: &[u8]) {
-        match &mut self.0 {
-            Hash::Plain(hash) => Digest::update(hash, bytes),
-            Hash::Keyed(hash) => Mac::update(hash, bytes),
+        if bytes.len() > WAITING - self.waiting.len() {
+            self.hash.update(&self.waiting);
+            self.waiting.clear();
+            if bytes.len() > WAITING {
+                return self.hash.update(bytes);
+            }
         }
+        self.waiting.extend_from_slice(bytes);
     }
 
-    pub(super) fn finish(self) -> [u8; 32] {
-        match self.0 {
+    pub(super) fn finish(mut self) -> [u8; 32] {
+        self.hash.update(&self.waiting);
+        match self.hash {
             Hash::Plain(hash) => hash.finalize().into(),
             Hash::Keyed(hash) => hash.finalize().into_bytes().into(),
+        }
+    }
+}
+
+impl Hash {
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Hash::Plain(hash) => Digest::update(hash, bytes),
+            Hash::Keyed(hash) => Mac::update(hash, bytes),
         }
     }
 }

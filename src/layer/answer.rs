@@ -18,7 +18,7 @@ use super::collect::{Collected, Collector};
 use super::config::Config;
 use super::grpc::{self, Wire};
 use super::heartbeat::Held;
-use super::inflight::Place;
+use super::inflight::{Place, Ticket};
 use super::reply::{self, Reply};
 use super::story::{End, Run};
 use super::within::within;
@@ -60,7 +60,7 @@ enum ReadBody<R: Body> {
 pub(super) async fn read<C: Claim, R: Body, E>(
     config: &Config,
     (wire, attempt): (Wire, &Attempt),
-    method: &Method,
+    method: Method,
     held: &mut Held<C>,
     response: Response<R>,
 ) -> Handled<R, E> {
@@ -76,7 +76,7 @@ pub(super) async fn read<C: Claim, R: Body, E>(
         None => wire.outcome(&config.policy, &parts, is_dispatched),
     };
     let as_it_comes = meaning.is_some_and(goes_as_it_comes)
-        || is_stream(method, &parts, body.size_hint().lower(), config.answer_limit);
+        || is_stream(&method, &parts, body.size_hint().lower(), config.answer_limit);
     let body = if as_it_comes {
         ReadBody::Untouched(body)
     } else {
@@ -134,6 +134,18 @@ fn is_stream(method: &Method, parts: &Parts, least_length: u64, limit: usize) ->
         || essence.is_some_and(|essence| STREAMS.iter().any(|stream| essence.eq_ignore_ascii_case(stream)))
 }
 
+/// What follows a settlement that the store has recorded.
+struct Plan {
+    event: Event,
+    /// The handler asks to be run again.
+    conflicted: bool,
+    /// For those who wait, and for the cache.
+    record: Option<Arc<Record>>,
+    waited_for: bool,
+    /// When the store was asked, where there is a cache.
+    asked_at: Option<Instant>,
+}
+
 /// What the store will have of it.
 fn record(asked: &ClaimRequest, settlement: &Settlement) -> Option<Record> {
     match settlement {
@@ -148,12 +160,17 @@ impl<R: Body> HandledAnswer<R> {
     /// Settles the claim and gives the reply.
     pub(super) async fn settle<S, C: Claim, E>(
         self: Box<Self>,
-        shared: &Shared<S>,
-        asked: &ClaimRequest,
-        (claim, attempt): (C, &Attempt),
-        place: Option<&Place>,
+        (shared, asked, ticket): (&Shared<S>, &ClaimRequest, &Ticket),
+        claim: C,
+        attempt: Attempt,
     ) -> Run<R, E> {
         let is_lease = claim.lease().is_some() || claim.fence().is_some();
+        let (settlement, plan) = self.plan(shared, asked, ticket);
+        let settled = claim.settle(settlement).await;
+        self.settled((shared, asked, ticket), plan, settled, is_lease.then_some(attempt))
+    }
+
+    fn plan<S>(&self, shared: &Shared<S>, asked: &ClaimRequest, ticket: &Ticket) -> (Settlement, Plan) {
         let settlement = self.settlement(&shared.config, asked);
         let conflicted =
             matches!(settlement, Settlement::Abandon) && self.parts.extensions.get::<Conflicted>().is_some();
@@ -168,37 +185,50 @@ impl<R: Body> HandledAnswer<R> {
             Settlement::Unknown => Event::OutcomeUnknown,
         };
         // Those who wait get the record just settled, without asking the store.
-        let waited_for = place.filter(|place| place.has_queue());
-        let cache = shared.config.replay_cache.as_ref().map(|cache| (cache, Instant::now()));
-        let record = if waited_for.is_some() || cache.is_some() { record(asked, &settlement) } else { None };
-        let reply = match claim.settle(settlement).await {
+        let waited_for = ticket.place().is_some_and(Place::has_queue);
+        let cached = shared.config.replay_cache.is_some();
+        let record = if waited_for || cached { record(asked, &settlement).map(Arc::new) } else { None };
+        (settlement, Plan { event, conflicted, record, waited_for, asked_at: cached.then(Instant::now) })
+    }
+
+    /// `lease`: the attempt, where it holds one.
+    fn settled<S, E>(
+        self: Box<Self>,
+        (shared, asked, ticket): (&Shared<S>, &ClaimRequest, &Ticket),
+        plan: Plan,
+        settled: Result<Settled, Error>,
+        lease: Option<Attempt>,
+    ) -> Run<R, E> {
+        let reply = match settled {
             Ok(Settled::Recorded) => {
-                if let Some(record) = record.map(Arc::new) {
-                    if let Some((cache, asked_at)) = cache {
+                if let Some(record) = plan.record {
+                    if let (Some(cache), Some(asked_at)) = (&shared.config.replay_cache, plan.asked_at) {
                         cache.keep(asked.lookup().digest(), Arc::clone(&record), asked_at);
                     }
-                    if let Some(place) = waited_for {
+                    if let Some(place) = ticket.place().filter(|_| plan.waited_for) {
                         place.settled(|| record);
                     }
                 }
-                emit(event);
+                emit(plan.event);
                 self.into_reply()
             }
             Ok(Settled::Superseded(verdict)) => reply::of_verdict(verdict),
-            // The work is done and no transaction can undo it: the client gets its answer, and the key is held until
-            // it is recorded or its lease ends (H35).
-            Err(error) if is_lease && error.kind() != ErrorKind::LeaseLost => {
-                emit_error(Event::Unsaved, &error);
-                if let Some(control) = attempt.control() {
-                    let settlement = self.settlement(&shared.config, asked);
-                    shared.room.tasks.detach(late::record(Arc::clone(control), settlement));
+            Err(error) => match lease {
+                // The work is done and no transaction can undo it: the client gets its answer, and the key is held
+                // until it is recorded or its lease ends (H35).
+                Some(attempt) if error.kind() != ErrorKind::LeaseLost => {
+                    emit_error(Event::Unsaved, &error);
+                    if let Some(control) = attempt.control() {
+                        let settlement = self.settlement(&shared.config, asked);
+                        shared.room.tasks.detach(late::record(Arc::clone(control), settlement));
+                    }
+                    self.into_reply()
                 }
-                self.into_reply()
-            }
-            Err(error) if error.kind() == ErrorKind::Conflict => return Run::Conflicted(reply::failed(&error)),
-            Err(error) => reply::failed(&error),
+                _ if error.kind() == ErrorKind::Conflict => return Run::Conflicted(reply::failed(&error)),
+                _ => reply::failed(&error),
+            },
         };
-        if conflicted { Run::Conflicted(reply) } else { Run::End(End::Reply(reply)) }
+        if plan.conflicted { Run::Conflicted(reply) } else { Run::End(End::Reply(reply)) }
     }
 
     fn settlement(&self, config: &Config, asked: &ClaimRequest) -> Settlement {

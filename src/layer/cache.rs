@@ -1,14 +1,13 @@
 //! Answers that were stored a moment ago, kept in this process, so that their replays ask no store (S27).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::digest_map::{Digest, DigestMap};
 use crate::record::{AnswerBody, Record};
-
-type Digest = [u8; 32];
 
 /// A store keeps a record for at least 60 s from its settlement (H44). This ends before, by any clock.
 const KEPT_FOR: Duration = Duration::from_secs(30);
@@ -23,7 +22,7 @@ pub(super) struct ReplayCache {
 
 #[derive(Default)]
 struct Rows {
-    by_key: HashMap<Digest, Row>,
+    by_key: DigestMap<Row>,
     /// In the order in which they were kept. An entry whose row was replaced since is passed over.
     order: VecDeque<(Instant, Digest)>,
     bytes: usize,

@@ -88,6 +88,10 @@ struct Room {
 struct GuardedBy(Arc<Room>);
 
 impl GuardedBy {
+    fn mark(parts: &mut Parts, room: &Arc<Room>) {
+        parts.extensions.insert(Self(Arc::clone(room)));
+    }
+
     fn is(parts: &Parts, room: &Arc<Room>) -> bool {
         parts.extensions.get::<Self>().is_some_and(|guarded| Arc::ptr_eq(&guarded.0, room))
     }

@@ -12,7 +12,8 @@ use super::body::{RequestBody, ResponseBody};
 use super::future::ResponseFuture;
 use super::grpc::Wire;
 use super::reply::Reply;
-use super::{GuardedBy, Shared, keyless, run};
+use super::run::{self, Head};
+use super::{GuardedBy, Shared, keyless};
 use crate::problem::ProblemKind;
 use crate::store::Store;
 
@@ -75,11 +76,11 @@ where
             Ok(found) => found,
             Err(_) => return refused(ProblemKind::MalformedKey),
         };
-        parts.extensions.insert(GuardedBy(Arc::clone(&self.shared.room)));
         if found.is_none() && !config.key_source.reads_body() {
             if config.key_required {
                 return refused(ProblemKind::MissingKey);
             }
+            GuardedBy::mark(&mut parts, &self.shared.room);
             let request = Request::from_parts(parts, RequestBody::untouched(body));
             let (shared, inner) = (Arc::clone(&self.shared), self.inner.clone());
             return ResponseFuture::guarded(Box::pin(async move {
@@ -95,6 +96,7 @@ where
             return ResponseFuture::refused(reply.dress(config, wire, found.field));
         }
         let (shared, inner) = (Arc::clone(&self.shared), self.inner.clone());
-        ResponseFuture::guarded(Box::pin(run::run(shared, inner, (Box::new(parts), body), wire, found, scope)))
+        let head = Box::new(Head { parts, wire, found, scope });
+        ResponseFuture::guarded(Box::pin(run::run(shared, inner, head, body)))
     }
 }

@@ -3,10 +3,10 @@
 use std::any::Any;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::request::Parts;
 use http::{Method, Request, Response};
 use http_body::Body;
 use tokio::time::{Instant, timeout_at};
@@ -15,19 +15,20 @@ use tower_service::Service;
 use super::answer::{self, Handled};
 use super::body::{RequestBody, Trailers};
 use super::grpc::Wire;
-use super::heartbeat::Held;
-use super::inflight::{Place, Seat, Ticket, Word};
+use super::heartbeat::{Held, Released};
+use super::inflight::{Seat, Ticket, Word};
 use super::reply::{self, Reply};
+use super::run::Head;
 use super::unwind::Caught;
 use super::within::within;
-use super::{Shared, keyless};
+use super::{GuardedBy, Room, Shared, keyless};
 use crate::attempt::{Attempt, overdue};
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit};
 use crate::store::{Claim, ClaimRequest, Settlement, Store, Verdict};
 
 /// A request that is about to be claimed.
-pub(super) struct Story<S, Svc> {
+pub(super) struct Story<S: Store, Svc> {
     pub(super) shared: Arc<Shared<S>>,
     pub(super) inner: Svc,
     pub(super) claim: ClaimRequest,
@@ -38,14 +39,21 @@ pub(super) struct Story<S, Svc> {
     pub(super) until: Option<Instant>,
     /// The last run takes it.
     pub(super) request: Option<Saved>,
+    /// The right to ask.
+    pub(super) ticket: Ticket,
+    /// What the store has answered: until the handler runs, or does not.
+    pub(super) claimed: Option<S::Claim>,
+    pub(super) failed: Option<Error>,
 }
 
 /// A request whose body has been read.
-pub(super) type Saved = (Box<Parts>, Bytes, Trailers);
+pub(super) type Saved = (Box<Head>, Bytes, Trailers);
 
 /// A request as the handler gets it.
-pub(super) fn rebuild<B>((parts, data, trailers): Saved) -> Request<RequestBody<B>> {
-    Request::from_parts(*parts, RequestBody::read(data, trailers))
+pub(super) fn rebuild<B>((head, data, trailers): Saved, room: &Arc<Room>) -> Request<RequestBody<B>> {
+    let Head { mut parts, .. } = *head;
+    GuardedBy::mark(&mut parts, room);
+    Request::from_parts(parts, RequestBody::read(data, trailers))
 }
 
 /// How a story ends.
@@ -60,25 +68,32 @@ pub(super) enum End<R: Body, E> {
 
 /// What the telling of a story comes to.
 #[allow(clippy::large_enum_variant, reason = "made once a request and moved a few times: cheaper than a box")]
-pub(super) enum Told<S, Svc, R: Body, E> {
+pub(super) enum Told<S: Store, Svc, R: Body, E> {
     End(End<R, E>),
     /// The request runs in another process, and this one may wait: the story can be told again.
     Busy(Busy<S, Svc>),
 }
 
+impl<S: Store, Svc, R: Body, E> Told<S, Svc, R, E> {
+    pub(super) fn ended(self) -> Result<End<R, E>, Busy<S, Svc>> {
+        match self {
+            Self::End(end) => Ok(end),
+            Self::Busy(busy) => Err(busy),
+        }
+    }
+}
+
 /// A story that has to wait for another process.
-pub(super) struct Busy<S, Svc> {
+pub(super) struct Busy<S: Store, Svc> {
     pub(super) story: Box<Story<S, Svc>>,
-    pub(super) ticket: Ticket,
     /// When the store wants to be asked again, if it says so.
     pub(super) retry_after: Option<Duration>,
 }
 
-/// A claimed key: the claim, the attempt that its handler sees, and this process's row of it.
+/// A claimed key: the claim in its care, and the attempt that its handler sees.
 struct Owned<C> {
-    claim: C,
+    held: Held<C>,
     attempt: Attempt,
-    place: Option<Place>,
 }
 
 /// How one run ends.
@@ -89,7 +104,8 @@ pub(super) enum Run<R: Body, E> {
 }
 
 impl<S: Store, Svc> Story<S, Svc> {
-    pub(super) async fn tell<B, R>(mut self: Box<Self>, ticket: Ticket) -> Told<S, Svc, R, Svc::Error>
+    /// What is decided between two waits is decided in functions: see [`run`](super::run::run).
+    pub(super) async fn tell<B, R>(mut self: Box<Self>) -> Told<S, Svc, R, Svc::Error>
     where
         Svc: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone,
         B: Body,
@@ -108,35 +124,30 @@ impl<S: Store, Svc> Story<S, Svc> {
                 Err(_) => return Told::End(End::Reply(reply::in_progress(None))),
             }
             let asked_at = Instant::now();
-            let claim = match ask(&self.shared, &self.claim).await {
-                Ok(Verdict::Claimed(claim)) => claim,
-                Ok(Verdict::InProgress { retry_after }) if self.shared.config.wait.is_some() => {
-                    ticket.elsewhere(self.claim.fingerprints());
-                    // A service that was asked whether it is ready may keep a place for the call: a clone has none.
-                    self.inner = self.inner.clone();
-                    self.seat = self.seat.or_else(|| self.shared.room.inflight.seat(self.shared.config.caps));
-                    return Told::Busy(Busy { story: self, ticket, retry_after });
-                }
-                Ok(verdict) => {
-                    share(ticket, &verdict, &self.claim);
-                    return Told::End(End::Reply(reply::of_verdict(verdict)));
-                }
-                Err(error) => {
-                    // No verdict: the next one asks (H46), also while this one runs unprotected.
-                    drop(ticket);
-                    return Told::End(Box::pin(self.without_store(error)).await);
-                }
+            let verdict = ask(&self.shared, &self.claim).await;
+            self = match self.heed(verdict) {
+                Ok(story) => story,
+                Err(told) => return told,
             };
-            let attempt = Attempt::new(&self.claim, &claim, asked_at.into_std());
-            if attempt.is_overdue(Instant::now().into_std()) {
-                // Answered so late that another attempt may be running: this one must not begin (S20).
-                let _ = claim.settle(Settlement::Abandon).await;
-                drop(ticket);
-                return Told::End(End::Reply(reply::failed(&overdue())));
+            task_of_its_own().await;
+            if self.failed.is_some() {
+                return Told::End(Box::pin(self.without_store()).await);
             }
-            self.seat = None;
-            ticket.running(*self.claim.fingerprint());
-            match self.run(Owned { claim, attempt, place: ticket.place() }, reruns == 0).await {
+            let Some((request, method, owned)) = self.prepare(asked_at, reruns == 0) else {
+                // Answered so late that another attempt may be running: this one must not begin (S20).
+                if let Some(claim) = self.claimed.take() {
+                    let _ = Box::pin(claim.settle(Settlement::Abandon)).await;
+                }
+                return Told::End(End::Reply(reply::failed(&overdue())));
+            };
+            let unfinished = Unfinished;
+            // The call itself may panic, before there is a future.
+            let answered = Caught::calling(|| self.inner.call(request)).await;
+            // Boxed, as is what happens seldom, so that a request whose handler runs is no larger than it must be.
+            let run = Box::pin(conclude((&self.shared, &self.claim, &self.ticket), self.wire, method, owned, answered));
+            let run = run.await;
+            unfinished.finished();
+            match run {
                 Run::End(end) => return Told::End(end),
                 Run::Conflicted(reply) if reruns == 0 => return Told::End(End::Reply(reply)),
                 Run::Conflicted(_) => {
@@ -147,45 +158,69 @@ impl<S: Store, Svc> Story<S, Svc> {
         }
     }
 
-    /// Runs the handler under a claim and settles it, in every case. What comes late or seldom is boxed, so that a
-    /// request whose handler runs is no larger than it must be.
-    async fn run<B, R>(&mut self, owned: Owned<S::Claim>, is_last: bool) -> Run<R, Svc::Error>
+    /// What the verdict means: the story goes on with its claim or its error, or this is the end of it.
+    #[allow(clippy::type_complexity, reason = "what a story comes to has many types")]
+    fn heed<R: Body, E>(
+        mut self: Box<Self>,
+        verdict: Result<Verdict<S::Claim>, Error>,
+    ) -> Result<Box<Self>, Told<S, Svc, R, E>>
     where
-        Svc: Service<Request<RequestBody<B>>, Response = Response<R>>,
-        R: Body,
+        Svc: Clone,
     {
-        let unfinished = Unfinished;
-        let (request, method) = self.prepare(&owned, is_last);
-        let (shared, asked, wire) = (&self.shared, &self.claim, self.wire);
-        let Owned { claim, attempt, place } = owned;
-        let held = Owned { claim: Held::new(claim, &attempt, place.clone()), attempt, place };
-        // The call itself may panic, before there is a future.
-        let answered = Caught::calling(|| self.inner.call(request)).await;
-        let run = Box::pin(conclude(shared, asked, (wire, &method), held, answered)).await;
-        unfinished.finished();
-        run
+        match verdict {
+            Ok(Verdict::Claimed(claim)) => self.claimed = Some(claim),
+            Ok(Verdict::InProgress { retry_after }) if self.shared.config.wait.is_some() => {
+                self.ticket.elsewhere(self.claim.fingerprints());
+                // A service that was asked whether it is ready may keep a place for the call: a clone has none.
+                self.inner = self.inner.clone();
+                self.seat = self.seat.or_else(|| self.shared.room.inflight.seat(self.shared.config.caps));
+                return Err(Told::Busy(Busy { story: self, retry_after }));
+            }
+            Ok(verdict) => {
+                share(&self.ticket, &verdict, &self.claim);
+                return Err(Told::End(End::Reply(reply::of_verdict(verdict))));
+            }
+            Err(error) => self.failed = Some(error),
+        }
+        Ok(self)
     }
 
-    /// The request with what the handler may use, and its method. Apart from [`Story::run`], whose future would keep
-    /// room for whatever was borrowed in it.
-    fn prepare<B>(&mut self, owned: &Owned<S::Claim>, is_last: bool) -> (Request<RequestBody<B>>, Method) {
+    /// The request with what the handler may use, its method, and the claim in its care. `None`: its lease is over.
+    #[allow(clippy::type_complexity, reason = "three things that go three ways")]
+    fn prepare<B>(
+        &mut self,
+        asked_at: Instant,
+        is_last: bool,
+    ) -> Option<(Request<RequestBody<B>>, Method, Owned<S::Claim>)> {
+        let claim = self.claimed.as_ref()?;
+        let attempt = Attempt::new(&self.claim, claim, asked_at.into_std());
+        if attempt.is_overdue(Instant::now().into_std()) {
+            return None;
+        }
+        self.seat = None;
+        self.ticket.running(*self.claim.fingerprint());
         let saved = if is_last { self.request.take() } else { self.request.clone() };
         let Some(saved) = saved else { unreachable!("the last run takes the request, and there is none after it") };
-        let mut request = rebuild(saved);
-        owned.claim.attach(request.extensions_mut());
-        request.extensions_mut().insert(owned.attempt.clone());
+        let mut request = rebuild(saved, &self.shared.room);
+        claim.attach(request.extensions_mut());
+        request.extensions_mut().insert(attempt.clone());
         let method = request.method().clone();
-        (request, method)
+        let claim = self.claimed.take()?;
+        let held = Held::new(claim, &attempt, self.ticket.place().cloned());
+        Some((request, method, Owned { held, attempt }))
     }
 
     /// A failed claim never reaches the handler (H23), unless the service has asked for it by name.
-    async fn without_store<B, R>(self: Box<Self>, error: Error) -> End<R, Svc::Error>
+    async fn without_store<B, R>(self: Box<Self>) -> End<R, Svc::Error>
     where
         Svc: Service<Request<RequestBody<B>>, Response = Response<R>>,
         B: Body,
         R: Body,
     {
-        let Self { shared, inner, claim, wire, seat, request, .. } = *self;
+        let Self { shared, inner, claim, wire, seat, request, ticket, failed, .. } = *self;
+        let Some(error) = failed else { return End::Reply(reply::in_progress(None)) };
+        // No verdict: the next one asks (H46), also while this one runs unprotected.
+        drop(ticket);
         let config = &shared.config;
         // Whoever has waited knows of another request, which may still run.
         let may_run = config.unprotected_without_store
@@ -195,7 +230,7 @@ impl<S: Store, Svc> Story<S, Svc> {
             return End::Reply(reply::failed(&error));
         };
         emit(Event::RanUnprotected);
-        let mut request = rebuild(saved);
+        let mut request = rebuild(saved, &shared.room);
         // Handlers that insist on an attempt and a transaction get them: a plain one, if the database can be reached
         // after all.
         request.extensions_mut().insert(Attempt::without_lease(&claim));
@@ -206,13 +241,18 @@ impl<S: Store, Svc> Story<S, Svc> {
     }
 }
 
+/// Returns on the story's task. Before, there is nobody to wake: see [`tell`](super::run::run).
+async fn task_of_its_own() {
+    poll_fn(|cx| if cx.waker().will_wake(Waker::noop()) { Poll::Pending } else { Poll::Ready(()) }).await;
+}
+
 async fn ask<S: Store>(shared: &Shared<S>, claim: &ClaimRequest) -> Result<Verdict<S::Claim>, Error> {
     within!(shared.config.claim_timeout, shared.store.claim(claim))
         .unwrap_or_else(|elapsed| Err(Error::with_source(ErrorKind::Unavailable, elapsed)))
 }
 
 /// Tells those who waited for the verdict what they may conclude from it.
-fn share<C>(ticket: Ticket, verdict: &Verdict<C>, claim: &ClaimRequest) {
+fn share<C>(ticket: &Ticket, verdict: &Verdict<C>, claim: &ClaimRequest) {
     match verdict {
         Verdict::Replay(record) => ticket.committed(|| Arc::new(record.clone())),
         Verdict::Mismatch => ticket.share(|| Word::Mismatch(claim.fingerprints().clone())),
@@ -226,10 +266,10 @@ fn share<C>(ticket: Ticket, verdict: &Verdict<C>, claim: &ClaimRequest) {
 
 /// What follows the handler: its answer is read and the claim settled.
 async fn conclude<S: Store, R: Body, E>(
-    shared: &Shared<S>,
-    asked: &ClaimRequest,
-    (wire, method): (Wire, &Method),
-    Owned { claim: mut held, attempt, place }: Owned<Held<S::Claim>>,
+    (shared, asked, ticket): (&Shared<S>, &ClaimRequest, &Ticket),
+    wire: Wire,
+    method: Method,
+    Owned { mut held, attempt }: Owned<S::Claim>,
     answered: Result<Result<Response<R>, E>, Box<dyn Any + Send>>,
 ) -> Run<R, E> {
     let handled = match answered {
@@ -241,33 +281,24 @@ async fn conclude<S: Store, R: Body, E>(
         Ok(Err(error)) => Handled::ServiceError(error),
         Err(payload) => Handled::Panicked(payload),
     };
-    match held.release().await {
-        Some(claim) => settle(shared, asked, Owned { claim, attempt, place }, handled).await,
-        None => Run::End(unsaved(handled)),
-    }
-}
-
-async fn settle<S: Store, R: Body, E>(
-    shared: &Shared<S>,
-    asked: &ClaimRequest,
-    Owned { claim, attempt, place }: Owned<S::Claim>,
-    handled: Handled<R, E>,
-) -> Run<R, E> {
-    match handled {
-        Handled::Answer(answer) => answer.settle(shared, asked, (claim, &attempt), place.as_ref()).await,
+    let claim = match held.release() {
+        Released::Claim(claim) => Some(claim),
+        Released::Beating(heartbeat) => heartbeat.stop().await,
+    };
+    let Some(claim) = claim else { return Run::End(unsaved(handled)) };
+    let failed = match handled {
+        Handled::Answer(answer) => return answer.settle((shared, asked, ticket), claim, attempt).await,
         // The claim is dropped and with it the key; the transaction follows when its holder lets go.
-        Handled::Held(error) => Run::End(End::Reply(reply::failed(&error))),
-        // What the settlement says is logged by the store; the caller gets what the handler did.
-        Handled::ServiceError(error) => {
-            let _ = claim.settle(Settlement::of_failure(&attempt)).await;
-            Run::End(End::Error(error))
-        }
+        Handled::Held(error) => return Run::End(End::Reply(reply::failed(&error))),
+        Handled::ServiceError(error) => End::Error(error),
         Handled::Panicked(payload) => {
             emit(Event::Panicked);
-            let _ = claim.settle(Settlement::of_failure(&attempt)).await;
-            Run::End(End::Panic(payload))
+            End::Panic(payload)
         }
-    }
+    };
+    // What the settlement says is logged by the store; the caller gets what the handler did.
+    let _ = Box::pin(claim.settle(Settlement::of_failure(&attempt))).await;
+    Run::End(failed)
 }
 
 /// The claim is gone with the task that cared for it: the client gets what the handler did, and the lease ends by

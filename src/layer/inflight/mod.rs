@@ -6,20 +6,19 @@
 mod queue;
 mod ticket;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::digest_map::{Digest, DigestMap};
 use crate::fingerprint::Fingerprint;
 use crate::record::Record;
 use crate::store::Fingerprints;
 
 pub(super) use queue::{Caps, Queued, Seat, Turn};
 pub(super) use ticket::{Place, Ticket};
-
-type Digest = [u8; 32];
 
 /// More keys than this at once are not kept track of.
 const CAPACITY: usize = 65_536;
@@ -31,7 +30,7 @@ pub(super) struct Inflight {
 
 #[derive(Default)]
 struct Rows {
-    by_key: HashMap<Digest, Row>,
+    by_key: DigestMap<Row>,
     last_id: u64,
     /// How many requests wait, of all keys: in queues, or asking for others.
     waiting: usize,

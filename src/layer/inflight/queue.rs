@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::{Digest, Entry, Inflight, Ticket};
+use super::{Entry, Inflight, Ticket};
+use crate::digest_map::Digest;
 use crate::record::Record;
 
 /// How many may wait; beyond that they are told 409.

@@ -4,7 +4,8 @@ use std::collections::hash_map::Entry::Occupied;
 use std::sync::Arc;
 
 use super::queue::Turn;
-use super::{Digest, Entry, Inflight, Row, Word};
+use super::{Entry, Inflight, Row, Word};
+use crate::digest_map::{Digest, DigestMap};
 use crate::fingerprint::Fingerprint;
 use crate::record::Record;
 use crate::store::Fingerprints;
@@ -38,22 +39,22 @@ impl Ticket {
     }
 
     /// A verdict that others may share. `word` is asked for only where somebody waits.
-    pub(in crate::layer) fn share(self, word: impl FnOnce() -> Word) {
+    pub(in crate::layer) fn share(&self, word: impl FnOnce() -> Word) {
         if let Some(place) = &self.0 {
             tell(place.leave(), word);
         }
     }
 
     /// The committed record, for all who wait.
-    pub(in crate::layer) fn committed(self, record: impl FnOnce() -> Arc<Record>) {
+    pub(in crate::layer) fn committed(&self, record: impl FnOnce() -> Arc<Record>) {
         if let Some(place) = &self.0 {
             place.settled(record);
         }
     }
 
     /// Where the ticket stands, for whoever learns that it is worth nothing any more.
-    pub(in crate::layer) fn place(&self) -> Option<Place> {
-        self.0.clone()
+    pub(in crate::layer) fn place(&self) -> Option<&Place> {
+        self.0.as_ref()
     }
 }
 
@@ -133,7 +134,7 @@ impl Place {
         tell(Some(row.entry), || Word::Committed(record));
     }
 
-    fn take(&self, by_key: &mut std::collections::HashMap<Digest, Row>) -> Option<Row> {
+    fn take(&self, by_key: &mut DigestMap<Row>) -> Option<Row> {
         match by_key.entry(self.digest) {
             Occupied(row) if row.get().id == self.id => Some(row.remove()),
             _ => None,

@@ -1,9 +1,10 @@
 //! The records of a memory store, and every step that changes one.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::digest_map::{Digest, DigestMap};
 use crate::error::{Error, ErrorKind};
 use crate::fingerprint::Fingerprint;
 use crate::lookup::LookupKey;
@@ -14,8 +15,6 @@ use crate::store::{ClaimRequest, Kept, OnUnknown, Settlement, Token, Verdict, st
 mod operate;
 
 pub(super) use operate::Change;
-
-type Digest = [u8; 32];
 
 /// A record is kept at least this long after it was settled (H44).
 const LEAST_KEPT: Duration = Duration::from_secs(60);
@@ -29,7 +28,7 @@ pub(super) struct Table {
 
 #[derive(Default)]
 struct Rows {
-    by_key: HashMap<Digest, Row>,
+    by_key: DigestMap<Row>,
     /// When to look at which row again: one entry a row.
     due: BTreeSet<(Duration, Digest)>,
     /// The last fence of any key: one counter for all keys grows over release and expiry, too.
@@ -123,7 +122,7 @@ impl Table {
 
     pub(super) fn renew(&self, owner: &Owner, now: Duration, lease: Duration) -> Result<(), Error> {
         let mut rows = self.lock();
-        match rows.owned(owner) {
+        match rows.owned(owner).map(|row| &mut row.phase) {
             Some(Phase::Running { lease_ends, .. }) => {
                 *lease_ends = now.saturating_add(lease);
                 Ok(())
@@ -134,7 +133,7 @@ impl Table {
 
     /// From here on an attempt that stops has called somebody else (S22).
     pub(super) fn dispatching(&self, owner: &Owner) -> Result<(), Error> {
-        match self.lock().owned(owner) {
+        match self.lock().owned(owner).map(|row| &mut row.phase) {
             Some(Phase::Running { held, .. }) => {
                 *held = owner.on_unknown.holds_dispatched();
                 Ok(())
@@ -146,19 +145,20 @@ impl Table {
     /// Compares the owner's token in every case: a stale owner changes nothing (S3, case L12).
     pub(super) fn settle(&self, owner: &Owner, settlement: Settlement, now: Duration) -> Result<(), Error> {
         let rows = &mut *self.lock();
-        if rows.owned(owner).is_none() {
-            return Err(ErrorKind::LeaseLost.into());
-        }
-        let Some(row) = rows.take(&owner.digest) else { return Ok(()) };
+        let row = rows.owned(owner).ok_or(ErrorKind::LeaseLost)?;
         match settlement {
             Settlement::Commit(Kept { answer, retention }) | Settlement::Refuse(Kept { answer, retention }) => {
                 let expires = row.accepted.saturating_add(retention).max(now + LEAST_KEPT);
                 let (by, attempt) = (owner.token, owner.attempt);
-                let phase = Phase::Completed { by, attempt, answer: Box::new(answer), expires };
-                rows.put(owner.digest, Row { due: expires, phase, ..row });
+                row.phase = Phase::Completed { by, attempt, answer: Box::new(answer), expires };
+                rows.look_by(&owner.digest, expires);
             }
-            Settlement::Abandon => {}
-            Settlement::Unknown => rows.put(owner.digest, row.stopped(now)),
+            Settlement::Abandon => drop(rows.take(&owner.digest)),
+            Settlement::Unknown => {
+                if let Some(row) = rows.take(&owner.digest) {
+                    rows.put(owner.digest, row.stopped(now));
+                }
+            }
         }
         Ok(())
     }
@@ -183,16 +183,28 @@ impl Table {
 }
 
 impl Rows {
-    /// The phase of the row that `owner` still holds.
-    fn owned(&mut self, owner: &Owner) -> Option<&mut Phase> {
-        let phase = &mut self.by_key.get_mut(&owner.digest)?.phase;
-        matches!(phase, Phase::Running { owner: token, .. } if *token == owner.token).then_some(phase)
+    /// The row that `owner` still holds.
+    fn owned(&mut self, owner: &Owner) -> Option<&mut Row> {
+        let row = self.by_key.get_mut(&owner.digest)?;
+        matches!(&row.phase, Phase::Running { owner: token, .. } if *token == owner.token).then_some(row)
     }
 
     fn put(&mut self, digest: Digest, row: Row) {
-        self.take(&digest);
-        self.due.insert((row.due, digest));
-        self.by_key.insert(digest, row);
+        let due = row.due;
+        if let Some(replaced) = self.by_key.insert(digest, row) {
+            self.due.remove(&(replaced.due, digest));
+        }
+        self.due.insert((due, digest));
+    }
+
+    /// Sees to it that a row is looked at by `due`. Earlier is as good: a sweep finds when it is really due.
+    fn look_by(&mut self, digest: &Digest, due: Duration) {
+        let Some(row) = self.by_key.get_mut(digest) else { return };
+        if due < row.due {
+            self.due.remove(&(row.due, *digest));
+            self.due.insert((due, *digest));
+            row.due = due;
+        }
     }
 
     fn take(&mut self, digest: &Digest) -> Option<Row> {

@@ -35,6 +35,28 @@ async fn a_slow_handler_keeps_its_key() {
     assert_eq!(runs.count(), 1);
 }
 
+// S20: a handler that blocks its worker from its first poll on keeps its key too, since nothing of the heartbeat waits
+// for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_blocks_its_worker_keeps_its_key() {
+    let (runs, store) = (Runs::default(), MemoryStore::new().lease(Duration::from_millis(1500)).unwrap());
+    let handler = runs.clone();
+    let app = Router::new().fallback(async move || {
+        handler.next();
+        std::thread::sleep(Duration::from_millis(4000));
+        "done"
+    });
+    let here = app.clone().layer(IdempotencyLayer::new(store.clone(), Scope::shared()));
+    let there = app.layer(IdempotencyLayer::new(store, Scope::shared()));
+    let first = tokio::spawn(async move { send(&here, post("k")).await });
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+        assert_eq!(send(&there, post("k")).await.said(), "409 in-progress");
+    }
+    assert_eq!(first.await.unwrap().text(), "done");
+    assert_eq!(runs.count(), 1);
+}
+
 // H44: a lease of any length, too.
 #[tokio::test]
 async fn the_longest_lease_works() {

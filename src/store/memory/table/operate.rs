@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{LEAST_KEPT, Phase, Row, Rows, Table};
+use crate::digest_map::Digest;
 use crate::key::Key;
 use crate::lookup::{Endpoint, LookupKey};
 use crate::policy::State;
@@ -66,7 +67,7 @@ impl Table {
 }
 
 impl Rows {
-    fn replace(&mut self, digest: &[u8; 32], change: impl FnOnce(Row) -> Row) -> Operated {
+    fn replace(&mut self, digest: &Digest, change: impl FnOnce(Row) -> Row) -> Operated {
         let Some(row) = self.take(digest) else { return Operated::Changed };
         self.put(*digest, change(row));
         Operated::Done
