@@ -157,7 +157,11 @@ impl MySqlInbox {
         if self.flavor == Flavor::NoWait && marks.len() > 1 {
             let mut all = self.insert_all(connection, &left).await?;
             if !all {
-                self.look_all(connection, marks, &mut met).await?;
+                match self.look_all(connection, marks, &mut met).await {
+                    Ok(()) => {}
+                    Err(error) if says_locked(&error) => {}
+                    Err(error) => return Err(error),
+                }
                 left = marks.iter().zip(&met).filter(|(_, met)| met.is_none()).map(|(new, _)| new).collect();
                 all = self.insert_all(connection, &left).await?;
             }
