@@ -119,7 +119,7 @@ impl MySqlInbox {
                 }
             }
             match self.insert(connection, new).await {
-                Ok(()) => return Ok(Met::Nothing),
+                Ok(()) => return Ok(Met::Nothing(None)),
                 Err(error) if says_locked(&error) => return Ok(Met::Rival),
                 Err(error) if says_duplicate(&error) => {}
                 Err(error) => return Err(error),
@@ -166,7 +166,7 @@ impl MySqlInbox {
                 all = self.insert_all(connection, &left).await?;
             }
             if all {
-                return Ok(met.into_iter().map(|met| met.unwrap_or(Met::Nothing)).collect());
+                return Ok(met.into_iter().map(|met| met.unwrap_or(Met::Nothing(None))).collect());
             }
         }
         let mut told = Vec::with_capacity(marks.len());

@@ -92,8 +92,8 @@ impl Model {
         match self.fault {
             Fault::FoldsCase => id = id.to_ascii_lowercase(),
             Fault::TrimsBlanks => id = id.trim_ascii().to_vec(),
-            // Their digests end with what tells them apart.
-            Fault::CutsParts => id.truncate(9),
+            // Before what tells the stored digests of long parts apart.
+            Fault::CutsParts => id.truncate(8),
             Fault::IgnoresSources => source.clear(),
             Fault::IgnoresConsumers => consumer.clear(),
             _ => {}

@@ -13,13 +13,13 @@ use super::servers::mysql::assert_is_in_order;
 /// Has the transaction on `connection` rolled back by a deadlock: a rival that has changed more than it wants its row while
 /// it waits for one of the rival's.
 async fn lose<const W: bool>(lab: &MySqlLab<W>, connection: &mut MySqlConnection) -> sqlx::Error {
-    lab.run("INSERT INTO effects (what) VALUES ('mine'), ('theirs')").await;
+    lab.run("CREATE TABLE IF NOT EXISTS accounts (id INT PRIMARY KEY, n INT NOT NULL) ENGINE = InnoDB").await;
+    lab.run("INSERT IGNORE INTO accounts (id, n) VALUES (1, 0), (2, 0)").await;
+    let (mine, theirs) = ("UPDATE accounts SET n = n + 1 WHERE id = 1", "UPDATE accounts SET n = n + 1 WHERE id = 2");
     let mut rival = lab.pool().begin_with("BEGIN").await.unwrap();
     for _ in 0..50 {
         sqlx::query("INSERT INTO effects (what) VALUES ('heavy')").execute(&mut *rival).await.unwrap();
     }
-    let mine = "UPDATE effects SET what = 'mine' WHERE id = (SELECT * FROM (SELECT max(id) FROM effects WHERE what = 'mine') AS m)";
-    let theirs = "UPDATE effects SET what = 'theirs' WHERE id = (SELECT * FROM (SELECT max(id) FROM effects WHERE what = 'theirs') AS t)";
     sqlx::query(theirs).execute(&mut *rival).await.unwrap();
     sqlx::query(mine).execute(&mut *connection).await.unwrap();
     let rivals = tokio::spawn(async move {
