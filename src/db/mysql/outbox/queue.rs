@@ -147,14 +147,9 @@ impl Queue for MySqlQueue {
     }
 
     async fn release(&self, fences: &[Fence]) -> Result<(), sqlx::Error> {
-        let releases: Vec<Bound> = fences.iter().map(|held| fence(&self.rows.texts.release, held)).collect();
-        self.transact(move |connection, _| {
-            Box::pin(async move {
-                for release in releases {
-                    release.execute(&mut *connection).await?;
-                }
-                Ok(())
-            })
+        let fences = fences.to_vec();
+        self.call(move |connection, rows| {
+            Box::pin(async move { relays::release(connection, &rows.texts, &fences).await })
         })
         .await
     }
@@ -331,7 +326,9 @@ impl Queue for MySqlQueue {
 
     async fn purge(&self, older_than: Duration, most: u32) -> Result<u64, sqlx::Error> {
         self.change(query(&self.rows.texts.forget_members)).await?;
-        self.change(query(&self.rows.texts.forget_failures)).await?;
+        let left = self.fetch(query(&self.rows.texts.left_failures)).await?;
+        let left: Vec<_> = left.iter().map(operate::found).collect::<Result<_, _>>()?;
+        self.change(query(&self.rows.texts.forget_failures).bind(triples(left))).await?;
         self.discard_dead(&DeadLetters::all().older_than(older_than), most).await
     }
 }

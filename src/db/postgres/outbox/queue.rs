@@ -7,7 +7,7 @@ use sqlx::{Postgres, Row, SqlStr};
 use uuid::Uuid;
 
 use super::{Bound, PostgresRows, event, text, texts};
-use crate::db::fault::in_claim;
+use crate::db::fault::{Fault, fault, in_claim};
 use crate::db::lease::microseconds;
 use crate::db::migrate;
 use crate::db::outbox::columns::{bucket, count, duration, error_text, id, place};
@@ -17,6 +17,9 @@ use crate::db::sql::SchemaName;
 use crate::error::Error;
 use crate::outbox::{Bucket, DeadLetter, DeadLetters, FailingEvent, PendingEvent, Place, Stats};
 
+/// How often a statement is tried again that the server has given up.
+const TRIES: u32 = 10;
+
 /// The tables of one schema.
 #[expect(unnameable_types, reason = "part of the sealed trait `OutboxDialect`")]
 #[derive(Debug)]
@@ -24,6 +27,12 @@ pub struct PostgresQueue {
     pool: PgPool,
     schema: SchemaName,
     rows: PostgresRows,
+}
+
+/// The server has given the statement up in favour of another one, and nothing was done: pools may run their statements
+/// above READ COMMITTED.
+fn is_conflict(error: &sqlx::Error) -> bool {
+    fault::<Postgres>(error) == Fault::Conflict
 }
 
 fn number(bucket: Bucket) -> i16 {
@@ -61,18 +70,38 @@ impl PostgresQueue {
             .bind(i64::from(most))
     }
 
-    async fn changed(&self, query: Bound<'_>) -> Result<u64, sqlx::Error> {
-        Ok(query.execute(&self.pool).await?.rows_affected())
+    /// How many rows a statement has changed.
+    async fn changed<'q>(&self, statement: impl Fn() -> Bound<'q> + Send) -> Result<u64, sqlx::Error> {
+        let mut tries = 0_u32;
+        loop {
+            match statement().execute(&self.pool).await {
+                Err(error) if tries < TRIES && is_conflict(&error) => tries += 1,
+                done => return Ok(done?.rows_affected()),
+            }
+        }
     }
 
-    async fn counted(&self, query: Bound<'_>) -> Result<u64, sqlx::Error> {
-        Ok(count(query.fetch_one(&self.pool).await?.try_get(0)?).into())
+    /// What a statement that changes something returns.
+    async fn returned<'q>(&self, statement: impl Fn() -> Bound<'q> + Send) -> Result<Vec<PgRow>, sqlx::Error> {
+        let mut tries = 0_u32;
+        loop {
+            match statement().fetch_all(&self.pool).await {
+                Err(error) if tries < TRIES && is_conflict(&error) => tries += 1,
+                done => return done,
+            }
+        }
+    }
+
+    async fn counted<'q>(&self, statement: impl Fn() -> Bound<'q> + Send) -> Result<u64, sqlx::Error> {
+        let rows = self.returned(statement).await?;
+        Ok(count(rows.first().ok_or(sqlx::Error::RowNotFound)?.try_get(0)?).into())
     }
 
     async fn roll(&self, text: &SqlStr, member: &Member, lease: Duration) -> Result<Beat, sqlx::Error> {
-        let query = self.query(text).bind(member.name.clone()).bind(member.token.to_string()).bind(microseconds(lease));
+        let query =
+            || self.query(text).bind(member.name.clone()).bind(member.token.to_string()).bind(microseconds(lease));
         let (mut members, mut holdings) = (Vec::new(), Vec::new());
-        for row in query.fetch_all(&self.pool).await? {
+        for row in self.returned(query).await? {
             match row.try_get::<Option<String>, _>("name")? {
                 Some(name) => members.push(name),
                 None => holdings.push(taken(&row, member)?),
@@ -115,21 +144,22 @@ impl Queue for PostgresQueue {
     }
 
     async fn take(&self, member: &Member, most: u32) -> Result<Vec<Taken>, sqlx::Error> {
-        let query = self.query(&self.rows.texts.take).bind(member.token.to_string()).bind(i64::from(most));
-        query.fetch_all(&self.pool).await?.iter().map(|row| taken(row, member)).collect()
+        let query = || self.query(&self.rows.texts.take).bind(member.token.to_string()).bind(i64::from(most));
+        self.returned(query).await?.iter().map(|row| taken(row, member)).collect()
     }
 
     async fn release(&self, fences: &[Fence]) -> Result<(), sqlx::Error> {
-        let query = self
-            .query(&self.rows.texts.release)
-            .bind(fences.iter().map(|fence| number(fence.bucket)).collect::<Vec<_>>())
-            .bind(fences.iter().map(|fence| fence.epoch).collect::<Vec<_>>())
-            .bind(fences.iter().map(|fence| fence.owner.to_string()).collect::<Vec<_>>());
+        let query = || {
+            self.query(&self.rows.texts.release)
+                .bind(fences.iter().map(|fence| number(fence.bucket)).collect::<Vec<_>>())
+                .bind(fences.iter().map(|fence| fence.epoch).collect::<Vec<_>>())
+                .bind(fences.iter().map(|fence| fence.owner.to_string()).collect::<Vec<_>>())
+        };
         self.changed(query).await.map(drop)
     }
 
     async fn leave(&self, member: &Member) -> Result<(), sqlx::Error> {
-        let query = self.query(&self.rows.texts.leave).bind(member.name.clone()).bind(member.token.to_string());
+        let query = || self.query(&self.rows.texts.leave).bind(member.name.clone()).bind(member.token.to_string());
         self.changed(query).await.map(drop)
     }
 
@@ -147,10 +177,12 @@ impl Queue for PostgresQueue {
     }
 
     async fn delete(&self, acked: &[Acked]) -> Result<(), sqlx::Error> {
-        let query = Self::planned(&self.rows.texts.delete)
-            .bind(acked.iter().map(|acked| number(acked.place.bucket)).collect::<Vec<_>>())
-            .bind(acked.iter().map(|acked| acked.place.seq).collect::<Vec<_>>())
-            .bind(acked.iter().map(|acked| acked.id.to_string()).collect::<Vec<_>>());
+        let query = || {
+            Self::planned(&self.rows.texts.delete)
+                .bind(acked.iter().map(|acked| number(acked.place.bucket)).collect::<Vec<_>>())
+                .bind(acked.iter().map(|acked| acked.place.seq).collect::<Vec<_>>())
+                .bind(acked.iter().map(|acked| acked.id.to_string()).collect::<Vec<_>>())
+        };
         self.changed(query).await.map(drop)
     }
 
@@ -160,26 +192,28 @@ impl Queue for PostgresQueue {
     }
 
     async fn record(&self, fence: &Fence, attempt: &Attempt<'_>) -> Result<Option<u32>, sqlx::Error> {
-        let query = self
-            .fenced(&self.rows.texts.record, fence, attempt.event.place, attempt.event.id)
-            .bind(attempt.count)
-            .bind(attempt.blocked)
-            .bind(microseconds(attempt.retry_in))
-            .bind(error_text(attempt.error));
-        let row = query.fetch_optional(&self.pool).await?;
-        row.map(|row| Ok(count(row.try_get::<i32, _>(0)?.into()))).transpose()
+        let query = || {
+            self.fenced(&self.rows.texts.record, fence, attempt.event.place, attempt.event.id)
+                .bind(attempt.count)
+                .bind(attempt.blocked)
+                .bind(microseconds(attempt.retry_in))
+                .bind(error_text(attempt.error))
+        };
+        let rows = self.returned(query).await?;
+        rows.first().map(|row| Ok(count(row.try_get::<i32, _>(0)?.into()))).transpose()
     }
 
     async fn park(&self, fence: &Fence, place: Place, id: Uuid, cause: &Cause<'_>) -> Result<bool, sqlx::Error> {
-        let query = self
-            .fenced(&self.rows.texts.park, fence, place, id)
-            .bind(i32::try_from(cause.attempts).unwrap_or(i32::MAX))
-            .bind(error_text(cause.error));
+        let query = || {
+            self.fenced(&self.rows.texts.park, fence, place, id)
+                .bind(i32::try_from(cause.attempts).unwrap_or(i32::MAX))
+                .bind(error_text(cause.error))
+        };
         Ok(self.changed(query).await? == 1)
     }
 
     async fn promote(&self, most: u32) -> Result<u64, sqlx::Error> {
-        self.changed(self.query(&self.rows.texts.promote).bind(i64::from(most))).await
+        self.changed(|| self.query(&self.rows.texts.promote).bind(i64::from(most))).await
     }
 
     async fn paused(&self) -> Result<Vec<Pause>, sqlx::Error> {
@@ -193,11 +227,12 @@ impl Queue for PostgresQueue {
 
     async fn set_paused(&self, pause: &Pause, paused: bool) -> Result<(), sqlx::Error> {
         let text = if paused { &self.rows.texts.pause } else { &self.rows.texts.resume };
-        let query = self
-            .query(text)
-            .bind(pause.destination.clone())
-            .bind(pause.key.is_some())
-            .bind(pause.key.clone().unwrap_or_default());
+        let query = || {
+            self.query(text)
+                .bind(pause.destination.clone())
+                .bind(pause.key.is_some())
+                .bind(pause.key.clone().unwrap_or_default())
+        };
         self.changed(query).await.map(drop)
     }
 
@@ -230,12 +265,12 @@ impl Queue for PostgresQueue {
     }
 
     async fn redrive_failing(&self, id: Uuid) -> Result<bool, sqlx::Error> {
-        let query = self.query(&self.rows.texts.redrive_failing).bind(id.to_string());
+        let query = || self.query(&self.rows.texts.redrive_failing).bind(id.to_string());
         Ok(self.changed(query).await? > 0)
     }
 
     async fn discard_failing(&self, id: Uuid) -> Result<bool, sqlx::Error> {
-        let query = self.query(&self.rows.texts.discard_failing).bind(id.to_string());
+        let query = || self.query(&self.rows.texts.discard_failing).bind(id.to_string());
         Ok(self.changed(query).await? > 0)
     }
 
@@ -253,19 +288,19 @@ impl Queue for PostgresQueue {
     }
 
     async fn count_dead(&self, which: &DeadLetters, most: u32) -> Result<u64, sqlx::Error> {
-        self.counted(Self::which(&self.rows.texts.count_dead, which, most)).await
+        self.counted(|| Self::which(&self.rows.texts.count_dead, which, most)).await
     }
 
     async fn redrive_dead(&self, which: &DeadLetters, most: u32) -> Result<u64, sqlx::Error> {
-        self.counted(Self::which(&self.rows.texts.redrive_dead, which, most)).await
+        self.counted(|| Self::which(&self.rows.texts.redrive_dead, which, most)).await
     }
 
     async fn discard_dead(&self, which: &DeadLetters, most: u32) -> Result<u64, sqlx::Error> {
-        self.counted(Self::which(&self.rows.texts.discard_dead, which, most)).await
+        self.counted(|| Self::which(&self.rows.texts.discard_dead, which, most)).await
     }
 
     async fn purge(&self, older_than: Duration, most: u32) -> Result<u64, sqlx::Error> {
-        self.changed(self.query(&self.rows.texts.forget_members)).await?;
+        self.changed(|| self.query(&self.rows.texts.forget_members)).await?;
         self.discard_dead(&DeadLetters::all().older_than(older_than), most).await
     }
 }
