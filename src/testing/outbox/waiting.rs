@@ -88,3 +88,8 @@ pub async fn nobody_waits_for_a_producer<H: Harness>(harness: &H) {
     }
     commit(open).await;
 }
+
+/// How the server goes about a poll of all buckets and the deletion of many events, a line a step.
+pub async fn plans<H: Harness>(harness: &H) -> [Vec<String>; 2] {
+    done(queue(&harness.outbox().await).plans()).await
+}

@@ -1,6 +1,9 @@
 //! Relays' and operators' side. Every call runs to its end whatever becomes of whoever asked, and what changes something
 //! does so under READ COMMITTED. A SELECT outside a transaction reads what is committed at its beginning, under any level.
 
+#[cfg(feature = "testing")]
+mod plans;
+
 use std::time::Duration;
 
 use sqlx::mysql::{MySqlQueryResult, MySqlRow};
@@ -8,6 +11,7 @@ use sqlx::{MySql, MySqlConnection, MySqlPool, Row, SqlStr};
 use uuid::Uuid;
 
 use super::operate::{self, holds};
+use super::sql::Texts;
 use super::{MySqlRows, event, relays, text, texts};
 use crate::db::fault::in_claim;
 use crate::db::lease::microseconds;
@@ -37,6 +41,27 @@ fn query(text: &SqlStr) -> Bound {
 
 fn fence(text: &SqlStr, fence: &Fence) -> Bound {
     query(text).bind(fence.bucket.number()).bind(fence.epoch).bind(fence.owner.as_bytes().to_vec())
+}
+
+/// Of few lengths, so that each stays prepared: the ranges that are too many ask for nothing.
+fn padded(count: usize) -> usize {
+    count.next_power_of_two()
+}
+
+/// The text of a poll of so many buckets.
+fn ranges(texts: &Texts, count: usize) -> SqlStr {
+    repeated(&texts.poll, texts.range.as_str(), " UNION ALL ", padded(count))
+}
+
+fn polling(text: &SqlStr, from: &[From]) -> Bound {
+    let mut query = query(text);
+    for from in from {
+        query = query.bind(i16::from(from.bucket.number())).bind(from.after).bind(from.most);
+    }
+    for _ in from.len()..padded(from.len()) {
+        query = query.bind(-1_i16).bind(0_i64).bind(0_u32);
+    }
+    query
 }
 
 /// One statement that changes something.
@@ -169,16 +194,7 @@ impl Queue for MySqlQueue {
         if from.is_empty() {
             return Ok(Vec::new());
         }
-        // Of few lengths, so that each stays prepared: those that are too many ask for nothing.
-        let length = from.len().next_power_of_two();
-        let mut query =
-            sqlx::query(repeated(&self.rows.texts.poll, self.rows.texts.range.as_str(), " UNION ALL ", length));
-        for from in from {
-            query = query.bind(i16::from(from.bucket.number())).bind(from.after).bind(from.most);
-        }
-        for _ in from.len()..length {
-            query = query.bind(-1_i16).bind(0_i64).bind(0_u32);
-        }
+        let query = polling(&ranges(&self.rows.texts, from.len()), from);
         let events: Result<Vec<_>, _> = self.fetch(query).await?.iter().map(event).collect();
         let mut events = events?;
         events.sort_unstable_by_key(PendingEvent::place);
@@ -322,6 +338,11 @@ impl Queue for MySqlQueue {
 
     async fn discard_dead(&self, letters: &DeadLetters, most: u32) -> Result<u64, sqlx::Error> {
         self.take_dead(letters, most, false).await
+    }
+
+    #[cfg(feature = "testing")]
+    async fn plans(&self) -> Result<[Vec<String>; 2], sqlx::Error> {
+        plans::plans(self).await
     }
 
     async fn purge(&self, older_than: Duration, most: u32) -> Result<u64, sqlx::Error> {

@@ -1,5 +1,8 @@
 //! Relays' and operators' side.
 
+#[cfg(feature = "testing")]
+mod plans;
+
 use std::time::Duration;
 
 use sqlx::postgres::{PgPool, PgRow};
@@ -57,6 +60,20 @@ impl PostgresQueue {
     /// of a long one.
     fn planned<'q>(text: &SqlStr) -> Bound<'q> {
         sqlx::query(text.clone()).persistent(false)
+    }
+
+    fn polling<'q>(text: &SqlStr, from: &[From]) -> Bound<'q> {
+        Self::planned(text)
+            .bind(from.iter().map(|from| number(from.bucket)).collect::<Vec<_>>())
+            .bind(from.iter().map(|from| from.after).collect::<Vec<_>>())
+            .bind(from.iter().map(|from| i64::from(from.most)).collect::<Vec<_>>())
+    }
+
+    fn deleting<'q>(text: &SqlStr, acked: &[Acked]) -> Bound<'q> {
+        Self::planned(text)
+            .bind(acked.iter().map(|acked| number(acked.place.bucket)).collect::<Vec<_>>())
+            .bind(acked.iter().map(|acked| acked.place.seq).collect::<Vec<_>>())
+            .bind(acked.iter().map(|acked| acked.id.to_string()).collect::<Vec<_>>())
     }
 
     fn which<'q>(text: &SqlStr, which: &'q DeadLetters, most: u32) -> Bound<'q> {
@@ -164,10 +181,7 @@ impl Queue for PostgresQueue {
     }
 
     async fn poll(&self, from: &[From]) -> Result<Vec<PendingEvent>, sqlx::Error> {
-        let query = Self::planned(&self.rows.texts.poll)
-            .bind(from.iter().map(|from| number(from.bucket)).collect::<Vec<_>>())
-            .bind(from.iter().map(|from| from.after).collect::<Vec<_>>())
-            .bind(from.iter().map(|from| i64::from(from.most)).collect::<Vec<_>>());
+        let query = Self::polling(&self.rows.texts.poll, from);
         query.fetch_all(&self.pool).await?.iter().map(event).collect()
     }
 
@@ -177,13 +191,7 @@ impl Queue for PostgresQueue {
     }
 
     async fn delete(&self, acked: &[Acked]) -> Result<(), sqlx::Error> {
-        let query = || {
-            Self::planned(&self.rows.texts.delete)
-                .bind(acked.iter().map(|acked| number(acked.place.bucket)).collect::<Vec<_>>())
-                .bind(acked.iter().map(|acked| acked.place.seq).collect::<Vec<_>>())
-                .bind(acked.iter().map(|acked| acked.id.to_string()).collect::<Vec<_>>())
-        };
-        self.changed(query).await.map(drop)
+        self.changed(|| Self::deleting(&self.rows.texts.delete, acked)).await.map(drop)
     }
 
     async fn failing(&self, buckets: &[Bucket]) -> Result<Vec<Failing>, sqlx::Error> {
@@ -297,6 +305,11 @@ impl Queue for PostgresQueue {
 
     async fn discard_dead(&self, which: &DeadLetters, most: u32) -> Result<u64, sqlx::Error> {
         self.counted(|| Self::which(&self.rows.texts.discard_dead, which, most)).await
+    }
+
+    #[cfg(feature = "testing")]
+    async fn plans(&self) -> Result<[Vec<String>; 2], sqlx::Error> {
+        plans::plans(self).await
     }
 
     async fn purge(&self, older_than: Duration, most: u32) -> Result<u64, sqlx::Error> {
