@@ -74,7 +74,7 @@ in_a_request!(in_a_request_on_mariadb, MariaDbLab, MySql, MySqlStore);
 async fn assertions_fail() {
     let lab = SqliteLab::new().await;
     let outbox = lab.outbox().await;
-    let mut tx = lab.begin().await;
+    let mut tx = lab.transaction().await;
     outbox.enqueue(&mut tx, &placed("1")).await.unwrap();
     assert_eq!(enqueued_in(&outbox, &mut tx).await.len(), 1);
     refute_enqueued(&outbox, |_| true).await;
@@ -98,6 +98,6 @@ async fn calls_are_send() {
     is_send(outbox.stats()).await.unwrap();
     is_send(outbox.redrive(uuid::Uuid::nil())).await.unwrap();
     is_send(outbox.purge(1)).await.unwrap();
-    let mut tx = lab.begin().await;
+    let mut tx = lab.transaction().await;
     is_send(outbox.enqueue(&mut tx, &placed("1"))).await.unwrap();
 }

@@ -18,7 +18,7 @@ fn event() -> Event {
 async fn change_data_capture_finds_its_columns_on_postgres() {
     let lab = PostgresLab::new().await;
     let outbox = lab.outbox().await;
-    let mut tx = lab.begin().await;
+    let mut tx = lab.transaction().await;
     let id = outbox.enqueue(&mut tx, &event()).await.unwrap();
     tx.commit().await.unwrap();
     let row = sqlx::query("SELECT id::text, aggregatetype, aggregateid, type, payload FROM idempotency_outbox");
@@ -43,7 +43,7 @@ async fn change_data_capture_finds_its_columns_on_postgres() {
 async fn change_data_capture_finds_its_columns_on_mariadb() {
     let lab = MariaDbLab::new().await;
     let outbox = lab.outbox().await;
-    let mut tx = lab.begin().await;
+    let mut tx = lab.transaction().await;
     let id = outbox.enqueue(&mut tx, &event()).await.unwrap();
     tx.commit().await.unwrap();
     let found = format!(
@@ -64,7 +64,7 @@ async fn an_update_of_a_pending_event_would_be_noticed() {
     let update = "UPDATE idempotency_outbox SET redrives = 1";
     assert!(sqlx::query(update).execute(one.pool()).await.is_err());
     let outbox = other.outbox().await;
-    let mut tx = other.begin().await;
+    let mut tx = other.transaction().await;
     outbox.enqueue(&mut tx, &event()).await.unwrap();
     tx.commit().await.unwrap();
     assert!(sqlx::query(update).execute(other.pool()).await.is_err());

@@ -28,7 +28,7 @@ async fn nothing_is_lost<L: Lab>(writers: usize) {
             let outbox = lab.outbox().await;
             let mut committed = Vec::new();
             for n in 0..EACH {
-                let mut tx = lab.begin().await;
+                let mut tx = lab.transaction().await;
                 let event = Event::new("d", "t", "k", "/s").key(writer.to_string()).bytes(n.to_string());
                 let id = outbox.enqueue(&mut tx, &event).await.unwrap();
                 sleep(Duration::from_millis(random(if L::WRITERS { 40 } else { 3 }))).await;
