@@ -53,6 +53,7 @@
 //! | refusals and their wire format | [`problem`] |
 //! | errors between layer and store | [`Error`], [`ErrorKind`] |
 //! | the client's side: one key per operation, retries | `client` (feature `client`) |
+//! | events that leave with their transaction | `outbox` (features `postgres`, `mysql`, `sqlite`) |
 //! | ids that are computed | [`DeterministicId`] |
 //! | `ETag`, `If-Match`, versions | [`precondition`] |
 //! | what an OpenAPI document says | [`openapi`] |
@@ -111,7 +112,7 @@ pub mod testing;
 pub use attempt::Attempt;
 pub use clock::{Clock, SystemClock};
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
-pub use db::{Dialect, InTransaction, LeaseDialect, Tx, TxError, is_retryable};
+pub use db::{Dialect, InTransaction, LeaseDialect, OutboxDialect, Tx, TxError, is_retryable};
 pub use derive::{DeterministicId, IdPart, uuid_v5};
 pub use error::{Error, ErrorKind};
 #[cfg(feature = "axum")]

@@ -1,1 +1,17 @@
 //! What these tests share: among themselves, and with those of the layer.
+
+pub mod outbox_lab;
+
+#[path = "../../it/support/mysql.rs"]
+#[allow(dead_code)]
+pub mod mysql;
+#[path = "../../it/support/postgres.rs"]
+#[allow(dead_code)]
+pub mod postgres;
+
+#[path = "../../it/support/mysql_proxy.rs"]
+#[allow(dead_code)]
+pub mod mysql_proxy;
+#[path = "../../it/support/proxy.rs"]
+#[allow(dead_code)]
+pub mod proxy;
