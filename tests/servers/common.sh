@@ -6,6 +6,7 @@
 #   NAME_need     finds the programs; false when they are missing
 #   NAME_install  brings them, or says exactly what to install and returns non-zero
 #   NAME_start    starts a private server on loopback as an unprivileged user and calls `publish VARIABLE VALUE`
+#   NAME_ready    only where NAME_start merely begins the start: waits until the server is up, and publishes then
 #   NAME_stop     stops it and waits for it; harmless when it never started
 
 say() { printf 'tests/run: %s\n' "$*" >&2; }
