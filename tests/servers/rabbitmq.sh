@@ -2,7 +2,7 @@
 # RabbitMQ: AMQP_URL, and AMQP_CTL, a script that stops, kills, pauses and starts this private server.
 #
 # A node of its own: name, cookie, home and data in the temporary folder, no plugins. Its port mapper (epmd) is a private
-# one too. It takes some seconds to start, so it starts beside the servers that come after it: `rabbitmq_ready` waits.
+# one too. It takes some seconds to start, so it starts beside the servers that come after it: `rabbitmq_await` waits.
 
 rabbitmq_given() { [ -n "${AMQP_URL:-}" ]; }
 
@@ -51,7 +51,7 @@ rabbitmq_start() {
 }
 
 # Waits for what rabbitmq_start has begun.
-rabbitmq_ready() {
+rabbitmq_await() {
     local user try
     user=$(server_user rabbitmq)
     as_user "$user"
@@ -158,7 +158,7 @@ start() {
     "${as[@]+"${as[@]}"}" "$epmd" -address 127.0.0.1 -port "$mapper" >>"$tmp/rabbitmq-epmd.log" 2>&1 </dev/null 9>&- &
     mapper_pid=$!
     echo "$mapper_pid" >"$tmp/rabbitmq-epmd.pid"
-    # ALLOW_INPUT makes the script become the node instead of watching over it. One scheduler is enough. The last argument
+    # ALLOW_INPUT makes the script become the node instead of watching over it. Two schedulers are enough. The last argument
     # is for us: it tells the process by its command line from the first moment on.
     "${as[@]+"${as[@]}"}" env -u ERL_FLAGS -u ERL_AFLAGS -u ERL_ZFLAGS -u ERL_LIBS \
         HOME="$dir" ERL_EPMD_ADDRESS=127.0.0.1 ERL_EPMD_PORT="$mapper" \
@@ -166,7 +166,7 @@ start() {
         RABBITMQ_NODE_IP_ADDRESS=127.0.0.1 RABBITMQ_CONF_ENV_FILE="$dir/env.conf" \
         RABBITMQ_CONFIG_FILE="$dir/rabbitmq.conf" RABBITMQ_ENABLED_PLUGINS_FILE="$dir/plugins" \
         RABBITMQ_MNESIA_BASE="$dir/data" RABBITMQ_LOG_BASE="$dir" RABBITMQ_ALLOW_INPUT=true \
-        RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="+S 1:1 +A 16 -kernel inet_dist_use_interface {127,0,0,1}" \
+        RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="+S 2:2 +A 8 -kernel inet_dist_use_interface {127,0,0,1}" \
         ERL_CRASH_DUMP=/dev/null "$bin" -noinput -private_run "$dir" >>"$tmp/rabbitmq.log" 2>&1 </dev/null 9>&- &
     pid=$!
     set +m
