@@ -2,6 +2,7 @@
 //!
 //! | publisher | feature | destination |
 //! |---|---|---|
+//! | `NatsPublisher` | `nats` | NATS JetStream |
 //! | [`LinesPublisher`] | | standard output, or any writer: a CloudEvent a line |
 //!
 //! [`ServicePublisher`] and [`PublisherService`] put tower middleware around one: time limits, rate limits.
@@ -9,6 +10,8 @@
 mod answer;
 pub mod cloud_events;
 mod lines;
+#[cfg(feature = "nats")]
+mod nats;
 mod publisher;
 mod service;
 #[cfg(test)]
@@ -16,5 +19,7 @@ mod testing;
 
 pub use answer::{Answer, Reason};
 pub use lines::LinesPublisher;
+#[cfg(feature = "nats")]
+pub use nats::NatsPublisher;
 pub use publisher::{Publisher, Publishing};
 pub use service::{PublisherService, ServicePublisher};

@@ -37,8 +37,8 @@ pub trait Publisher: Send + Sync {
     /// A future that is dropped is [`Answer::Unknown`]: the destination may get the event.
     fn publish(&self, event: Arc<PendingEvent>) -> Publishing<'_>;
 
-    /// The largest event that the destination takes, in bytes as [`Event::size`](crate::outbox::Event::size) counts them,
-    /// where that is known. A larger one is answered [`Reason::TooLarge`](super::Reason::TooLarge) without being sent.
+    /// An event of this size fits, in bytes as [`Event::size`](crate::outbox::Event::size) counts them, where that is known
+    /// now. A larger one may be answered [`Reason::TooLarge`](super::Reason::TooLarge).
     fn max_event_bytes(&self) -> Option<usize> {
         None
     }
