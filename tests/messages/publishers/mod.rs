@@ -2,3 +2,4 @@
 
 mod events;
 mod nats;
+mod rabbitmq;
