@@ -99,6 +99,11 @@ pub mod policy;
 pub mod precondition;
 pub mod problem;
 pub mod record;
+#[cfg(any(
+    feature = "client",
+    all(feature = "http-publisher", any(feature = "postgres", feature = "sqlite", feature = "mysql"))
+))]
+mod retry_after;
 pub mod run;
 mod scope;
 pub mod store;
