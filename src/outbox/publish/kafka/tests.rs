@@ -3,18 +3,18 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
 use rdkafka::ClientConfig;
-use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaError;
 use rdkafka::message::{Headers as _, Message as _, OwnedMessage};
 use rdkafka::mocking::MockCluster;
+use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaErrorCode as Code, RDKafkaRespErr};
 
 use super::*;
 use crate::outbox::Event;
 use crate::outbox::publish::testing::pending;
 
-type Cluster = MockCluster<'static, DefaultClientContext>;
+type Cluster = MockCluster<'static, DefaultProducerContext>;
 
 const SOON: Duration = Duration::from_secs(2);
 
