@@ -15,3 +15,4 @@ pub mod mysql_proxy;
 #[path = "../../it/support/proxy.rs"]
 #[allow(dead_code)]
 pub mod proxy;
+pub mod brokers;
