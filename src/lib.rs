@@ -88,7 +88,14 @@ mod extract;
 pub mod fingerprint;
 #[cfg(any(doc, test))]
 pub mod guide;
-#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+#[cfg(any(
+    feature = "postgres",
+    feature = "sqlite",
+    feature = "mysql",
+    feature = "redis",
+    feature = "nats",
+    feature = "rabbitmq"
+))]
 pub mod inbox;
 pub mod key;
 pub mod layer;

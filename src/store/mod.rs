@@ -58,6 +58,8 @@ pub use operate::{Entry, Holder, Operate, Operated};
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresClaim, PostgresStore, PostgresStoreBuilder};
 #[cfg(feature = "redis")]
+pub(crate) use redis::window;
+#[cfg(feature = "redis")]
 pub use redis::{RedisClaim, RedisStore, RedisStoreBuilder};
 pub(crate) use request::Fingerprints;
 pub use request::{ClaimRequest, Fence, Token};

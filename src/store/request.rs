@@ -97,7 +97,7 @@ impl ClaimRequest {
 pub struct Token(Uuid);
 
 impl Token {
-    fn random() -> Self {
+    pub(crate) fn random() -> Self {
         Self(Uuid::new_v4())
     }
 

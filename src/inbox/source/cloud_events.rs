@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 
 use super::pointer::Pointer;
-use super::{IdError, Message};
+use super::{IdError, Incoming};
 
 /// Media types that begin so are CloudEvents in structured mode, or a batch of them.
 const STRUCTURED: &[u8] = b"application/cloudevents";
 const JSON: &[u8] = b"+json";
 
 /// The event's source and id. Structured mode is known by the content type; everything else is binary mode.
-pub(super) fn read(message: &(impl Message + ?Sized)) -> Result<(String, String), IdError> {
+pub(super) fn read(message: &(impl Incoming + ?Sized)) -> Result<(String, String), IdError> {
     if is_structured(message.content_type()?.as_deref())? {
         let member = |pointer: &str| Pointer::new(pointer).string_in(message.payload());
         return Ok((member("/source")?, member("/id")?));

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::{IdError, Message};
+use super::{IdError, Incoming};
 
-impl<B: AsRef<[u8]>> Message for http::Request<B> {
+impl<B: AsRef<[u8]>> Incoming for http::Request<B> {
     fn payload(&self) -> &[u8] {
         self.body().as_ref()
     }

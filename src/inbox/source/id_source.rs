@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::pointer::Pointer;
-use super::{IdError, Message, cloud_events};
+use super::{IdError, Incoming, cloud_events};
 use crate::inbox::MessageId;
 
 /// Where the identity of a message comes from. None is the default: what a sender calls the same message is the sender's
@@ -15,7 +15,7 @@ use crate::inbox::MessageId;
 #[derive(Clone)]
 pub struct IdSource(Reader);
 
-type OfMessage = dyn Fn(&dyn Message) -> Result<MessageId, IdError> + Send + Sync;
+type OfMessage = dyn Fn(&dyn Incoming) -> Result<MessageId, IdError> + Send + Sync;
 
 #[derive(Clone)]
 enum Reader {
@@ -84,7 +84,7 @@ impl IdSource {
     }
 
     /// A function of your own.
-    pub fn from_fn(f: impl Fn(&dyn Message) -> Result<MessageId, IdError> + Send + Sync + 'static) -> Self {
+    pub fn from_fn(f: impl Fn(&dyn Incoming) -> Result<MessageId, IdError> + Send + Sync + 'static) -> Self {
         Self(Reader::Function(Arc::new(f)))
     }
 
@@ -92,7 +92,7 @@ impl IdSource {
     ///
     /// # Errors
     /// [`IdError`]: the message has none, and will have none when it comes again.
-    pub fn read(&self, message: &impl Message) -> Result<MessageId, IdError> {
+    pub fn read(&self, message: &impl Incoming) -> Result<MessageId, IdError> {
         match &self.0 {
             Reader::CloudEvents => {
                 let (source, id) = cloud_events::read(message)?;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use super::{IdError, Message};
+use super::{IdError, Incoming};
 use crate::inbox::MessageId;
 
 /// A record as a consumer of Kafka gets it, filled in from whatever client the host uses.
@@ -27,7 +27,7 @@ pub struct KafkaRecord {
 const MESSAGE_ID: &str = "message-id";
 
 /// CloudEvents as its Kafka binding has them: `ce_id`, in UTF-8 and not percent-encoded (section 3.2.3).
-impl Message for KafkaRecord {
+impl Incoming for KafkaRecord {
     fn payload(&self) -> &[u8] {
         &self.payload
     }

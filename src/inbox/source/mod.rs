@@ -1,6 +1,6 @@
 //! Where the identity of a message comes from (M9).
 //!
-//! [`Message`] is what the readers see of a message, whatever brought it; [`IdSource`] says where in it its identity
+//! [`Incoming`] is what the readers see of a message, whatever brought it; [`IdSource`] says where in it its identity
 //! stands. The implementations for types of a broker's client are behind the feature of that client and outside semver:
 //! they follow its crate.
 
@@ -9,7 +9,7 @@ mod error;
 mod http;
 mod id_source;
 mod kafka;
-mod message;
+mod incoming;
 #[cfg(feature = "nats")]
 mod nats;
 mod pointer;
@@ -21,6 +21,6 @@ mod redis;
 pub use error::IdError;
 pub use id_source::IdSource;
 pub use kafka::KafkaRecord;
-pub use message::Message;
+pub use incoming::Incoming;
 #[cfg(feature = "redis")]
 pub use redis::RedisEntry;

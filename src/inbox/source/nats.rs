@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use async_nats::jetstream::Message as JetStreamMessage;
+use async_nats::jetstream::Message;
 
-use super::{IdError, Message, id_source};
+use super::{IdError, Incoming, id_source};
 use crate::inbox::MessageId;
 
 const MESSAGE_ID: &str = "Nats-Msg-Id";
 
-impl Message for JetStreamMessage {
+impl Incoming for Message {
     fn payload(&self) -> &[u8] {
         &self.payload
     }
@@ -18,7 +18,7 @@ impl Message for JetStreamMessage {
     fn header(&self, name: &str) -> Result<Option<Cow<'_, [u8]>>, IdError> {
         let fields = self.headers.iter().flat_map(async_nats::HeaderMap::iter);
         let mut lines =
-            fields.filter(|(field, _)| field.to_string().eq_ignore_ascii_case(name)).flat_map(|(_, lines)| lines);
+            fields.filter(|(field, _)| AsRef::<str>::as_ref(*field).eq_ignore_ascii_case(name)).flat_map(|(_, lines)| lines);
         let first = lines.next();
         if lines.next().is_some() {
             return Err(IdError::Repeated(format!("header {name}")));

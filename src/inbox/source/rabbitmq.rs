@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use lapin::message::Delivery;
 use lapin::types::AMQPValue;
 
-use super::{IdError, Message, id_source};
+use super::{IdError, Incoming, id_source};
 use crate::inbox::MessageId;
 
 /// What quorum queues count: how often a message was delivered and came back.
@@ -13,7 +13,7 @@ const DELIVERY_COUNT: &str = "x-delivery-count";
 /// How the AMQP binding of CloudEvents writes an attribute, in its two forms (section 3.1.3.1).
 const ATTRIBUTE: [&str; 2] = ["cloudEvents:", "cloudEvents_"];
 
-impl Message for Delivery {
+impl Incoming for Delivery {
     fn payload(&self) -> &[u8] {
         &self.data
     }

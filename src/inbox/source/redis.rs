@@ -6,7 +6,7 @@ use std::fmt;
 use redis::Value;
 use redis::streams::StreamId;
 
-use super::{IdError, Message, id_source};
+use super::{IdError, Incoming, id_source};
 use crate::inbox::MessageId;
 
 /// An entry of a Redis stream, as XREADGROUP and XAUTOCLAIM give it out.
@@ -66,7 +66,7 @@ impl RedisEntry {
 
 /// The fields of an entry are its headers. CloudEvents have no binding for Redis: attributes are fields as over HTTP,
 /// `ce-id`, but not percent-encoded, since a field takes any bytes.
-impl Message for RedisEntry {
+impl Incoming for RedisEntry {
     fn payload(&self) -> &[u8] {
         self.field(&self.payload).unwrap_or_default()
     }

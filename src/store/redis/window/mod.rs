@@ -159,7 +159,7 @@ impl DedupWindow {
     fn key(&self, id: &MessageId) -> String {
         let mut hash = Sha256::new();
         hash.update(DOMAIN);
-        for part in [self.consumer.as_bytes(), id.source(), id.id()] {
+        for part in [self.consumer.as_bytes(), id.source().as_bytes(), id.id().as_bytes()] {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
