@@ -28,6 +28,11 @@ pub enum ErrorKind {
     TransactionAborted,
     /// The claim's transaction was ended before the claim was settled. What was written cannot be told.
     TransactionEnded,
+    /// The database has ended the caller's transaction: a deadlock, a snapshot that is too old, a lost connection. Nothing
+    /// was kept, and nothing more can be written through it.
+    TransactionLost,
+    /// A transaction of SQLite that was not begun by `BEGIN IMMEDIATE`: it may find that it cannot write.
+    NotAWriter,
     /// The handler returned while its [`Tx`](crate::Tx) was still out. It is rolled back when it is dropped.
     HeldTransaction,
     /// The lease was lost to another attempt; on SQLite, the announcement of the claim. Nothing was recorded.
@@ -48,6 +53,8 @@ impl ErrorKind {
             Self::CommitRefused => "the database refused the commit",
             Self::TransactionAborted => "the transaction was left aborted by an error that the handler swallowed",
             Self::TransactionEnded => "the claim's transaction was ended before the claim was settled",
+            Self::TransactionLost => "the database has ended the transaction",
+            Self::NotAWriter => "the transaction was not begun by BEGIN IMMEDIATE",
             Self::HeldTransaction => "the transaction was still held when the handler returned",
             Self::LeaseLost => "the lease was lost to another attempt",
             Self::Unreadable => "a stored record cannot be read",
@@ -77,7 +84,14 @@ impl Error {
     /// Whether the same call may succeed a little later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::Conflict | ErrorKind::NotRecorded)
+        matches!(
+            self.kind,
+            ErrorKind::Unavailable
+                | ErrorKind::Full
+                | ErrorKind::Conflict
+                | ErrorKind::NotRecorded
+                | ErrorKind::TransactionLost
+        )
     }
 }
 

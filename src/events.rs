@@ -36,6 +36,27 @@ pub(crate) enum Event {
     Panicked,
     NotKept,
     StoreError,
+    /// A message was processed and its mark is committed.
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+    MessageProcessed,
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+    MessageDuplicate,
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+    MessageBusy,
+    /// Another payload was processed under the id of a message.
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+    MessageConflict,
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+    MessagePoison,
+    /// A message was rolled back.
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+    MessageFailed,
+    /// The failure of a message could not be counted.
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+    MessageNotCounted,
+    /// A broker may deliver a message again after its mark is purged.
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+    RedeliveryBeyondRetention,
     /// A client's request has a body that cannot be sent again: one attempt. Said once a policy.
     #[cfg(feature = "client")]
     UnrepeatableBody,
@@ -68,6 +89,22 @@ impl Event {
             Self::Panicked => "panicked",
             Self::NotKept => "not_kept",
             Self::StoreError => "store_error",
+            #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+            Self::MessageProcessed => "message_processed",
+            #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+            Self::MessageDuplicate => "message_duplicate",
+            #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+            Self::MessageBusy => "message_busy",
+            #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+            Self::MessageConflict => "message_conflict",
+            #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+            Self::MessagePoison => "message_poison",
+            #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+            Self::MessageFailed => "message_failed",
+            #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+            Self::MessageNotCounted => "message_not_counted",
+            #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+            Self::RedeliveryBeyondRetention => "redelivery_beyond_retention",
             #[cfg(feature = "client")]
             Self::UnrepeatableBody => "unrepeatable_body",
         }
@@ -78,6 +115,8 @@ impl Event {
         match self {
             #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
             Self::TransactionEnded => tracing::Level::ERROR,
+            #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+            Self::MessageProcessed | Self::MessageDuplicate | Self::MessageBusy => tracing::Level::DEBUG,
             Self::Executed | Self::Abandoned | Self::Replayed | Self::Refused(_) => tracing::Level::DEBUG,
             _ => tracing::Level::WARN,
         }

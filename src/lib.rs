@@ -120,6 +120,8 @@ pub use derive::{DeterministicId, IdPart, uuid_v5};
 pub use error::{Error, ErrorKind};
 #[cfg(feature = "axum")]
 pub use extract::NoAttempt;
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+pub use inbox::Inbox;
 pub use key::{Key, KeySource};
 pub use layer::IdempotencyLayer;
 pub use lookup::{Endpoint, LookupKey};

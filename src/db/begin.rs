@@ -4,7 +4,7 @@
 //! the connection goes back to the pool inside one that nobody will end (launchbadge/sqlx#4385, #4393; case T09).
 //! So BEGIN runs on a task of its own. Whoever asked may be dropped; the task finishes and rolls back.
 
-#[cfg(feature = "mysql")]
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
 use std::future::Future;
 
 use sqlx::Transaction;
@@ -51,7 +51,7 @@ pub(crate) async fn begin_on<DB: Dialect>(
 ///
 /// # Cancel safety
 /// The work goes on, and what it makes is dropped in the end.
-#[cfg(feature = "mysql")]
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) async fn undisturbed<T: Send + 'static>(
     work: impl Future<Output = Result<T, sqlx::Error>> + Send + 'static,
 ) -> Result<T, sqlx::Error> {
@@ -65,7 +65,7 @@ pub(crate) async fn undisturbed<T: Send + 'static>(
 }
 
 /// The same for work that nobody waits for.
-#[cfg(feature = "mysql")]
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
 pub(crate) fn in_background(work: impl Future<Output = ()> + Send + 'static) {
     #[expect(clippy::disallowed_methods, reason = "the task must not end before its connection is in order")]
     let task = tokio::spawn(work);
@@ -87,11 +87,12 @@ pub(crate) use sqlite::{begin_in_turn, mend};
 #[cfg(feature = "sqlite")]
 mod sqlite {
     use sqlx::pool::PoolConnection;
+    use sqlx::sqlite::SqliteTransactionManager;
     use sqlx::{SqlSafeStr, Sqlite, SqliteConnection, Transaction};
+    use sqlx_core::transaction::TransactionManager;
     use tokio::time::Instant;
 
-    use super::roll_back;
-    use crate::db::slot::depth;
+    use crate::db::slot::{depth, unwind};
     use crate::db::sql::{busy_timeout, sqlite_depth};
     use crate::db::sqlite::sql;
     use crate::db::sqlite::wait::patiently;
@@ -136,14 +137,16 @@ mod sqlite {
 
     /// Ends whatever a connection is in, after somebody else has ended the transaction that sqlx counts on it: sqlx's
     /// own rollback fails then, and the connection would go back to the pool with a wrong count.
-    pub(crate) async fn mend(mut transaction: Transaction<'static, Sqlite>) -> Result<(), sqlx::Error> {
+    pub(crate) async fn mend(transaction: &mut Transaction<'static, Sqlite>) -> Result<(), sqlx::Error> {
         // Refused where nothing is open, which is as good. Once answered, sqlx's count is current too.
-        let _ = run(&mut transaction, sql::ROLLBACK).await;
-        let depth = depth::<Sqlite>(&transaction);
+        let _ = run(transaction, sql::ROLLBACK).await;
+        let depth = depth::<Sqlite>(transaction);
         if depth > 0 {
-            run(&mut transaction, sqlite_depth(depth)).await?;
+            run(transaction, sqlite_depth(depth)).await?;
         }
-        roll_back(transaction).await
+        unwind(transaction);
+        // Not by sqlx's consuming rollback: the connection may have more to do.
+        SqliteTransactionManager::rollback(transaction).await
     }
 
     async fn run(connection: &mut SqliteConnection, text: impl SqlSafeStr) -> Result<(), sqlx::Error> {

@@ -4,7 +4,8 @@ use sqlx::Transaction;
 
 use super::{Dialect, Tx};
 
-/// An open transaction of the caller's: sqlx's `Transaction`, the [`Tx`] of a guarded request, or that of an inbox.
+/// An open transaction of the caller's: sqlx's `Transaction`, the [`Tx`] of a guarded request, or the
+/// [`InboxTx`](crate::inbox::InboxTx) of a message.
 ///
 /// Sealed, and never a bare connection: what is written through one commits statement by statement, so the mark of a
 /// message and its effects could come apart (case B16).
@@ -34,6 +35,11 @@ pub(crate) mod open {
     pub trait Open<DB: Dialect> {
         /// The connection inside the transaction.
         fn connection(&mut self) -> &mut DB::Connection;
+
+        /// Whether it surely was begun as one that may write (SQLite's BEGIN IMMEDIATE).
+        fn is_writer(&self) -> bool {
+            false
+        }
     }
 }
 
@@ -46,5 +52,9 @@ impl<DB: Dialect> open::Open<DB> for Transaction<'_, DB> {
 impl<DB: Dialect> open::Open<DB> for Tx<DB> {
     fn connection(&mut self) -> &mut DB::Connection {
         self
+    }
+
+    fn is_writer(&self) -> bool {
+        true
     }
 }

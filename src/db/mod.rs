@@ -4,6 +4,7 @@ pub(crate) mod begin;
 pub(crate) mod dialect;
 pub(crate) mod fault;
 pub(crate) mod in_transaction;
+pub(crate) mod inbox;
 pub(crate) mod lease;
 pub(crate) mod migrate;
 #[cfg(feature = "mysql")]

@@ -59,7 +59,6 @@ impl<DB: Dialect> Slot<DB> {
     }
 
     /// One that was begun already and must be discarded in a way of its own.
-    #[cfg(feature = "mysql")]
     pub(crate) fn begun_by(transaction: Transaction<'static, DB>, start: Arc<dyn Start<DB>>) -> Arc<Self> {
         Arc::new(Self { cell: Mutex::new(Cell::Idle(transaction)), start: Some(start) })
     }

@@ -58,11 +58,11 @@ impl SchemaName {
 }
 
 /// The hexadecimal digits of some bytes, and so nothing else, whatever the bytes are.
-#[cfg(feature = "mysql")]
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hex(String);
 
-#[cfg(feature = "mysql")]
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
 impl Hex {
     pub(crate) fn new(bytes: &[u8]) -> Self {
         use std::fmt::Write;
@@ -91,15 +91,27 @@ pub(crate) fn mysql_kill(session: u64) -> SqlStr {
     AssertSqlSafe(super::mysql::sql::KILL_OTHER.replace("{id}", &session.to_string())).into_sql_str()
 }
 
-/// A packet of statements of MySQL for one claim: its named lock, where it has one, and its mark.
+/// A packet of statements of MySQL for one claim: its named lock, where it has one, its mark, and how long its session may
+/// be idle.
 #[cfg(feature = "mysql")]
-pub(crate) fn mysql_packet(template: &'static str, lock: Option<&Hex>, mark: &Hex) -> SqlStr {
-    use super::mysql::sql::{GET_LOCK, RELEASE_LOCK};
+pub(crate) fn mysql_packet(
+    template: &'static str,
+    lock: Option<&Hex>,
+    mark: &Hex,
+    idle: Option<std::time::Duration>,
+) -> SqlStr {
+    use super::mysql::sql::{BOUND, GET_LOCK, RELEASE_LOCK, UNBOUND};
+    let (bound, unbound) = match idle {
+        // Whole seconds, and at most a year, which is as long as the server takes.
+        Some(idle) => (BOUND.replace("{seconds}", &idle.as_secs().clamp(1, 31_536_000).to_string()), UNBOUND),
+        None => (String::new(), ""),
+    };
     let (get, release) = match lock {
         Some(lock) => (GET_LOCK.replace("{lock}", &lock.0), RELEASE_LOCK.replace("{lock}", &lock.0)),
         None => (String::new(), String::new()),
     };
     let text = template.replace("{get_lock}", &get).replace("{release_lock}", &release).replace("{mark}", &mark.0);
+    let text = text.replace("{bound}", &bound).replace("{unbound}", unbound);
     AssertSqlSafe(text).into_sql_str()
 }
 
@@ -152,10 +164,14 @@ mod tests {
     #[test]
     fn a_packet_holds_nothing_but_digits_of_a_claim() {
         let (lock, mark) = (Hex::new(b"';--"), Hex::new(&[0, 255]));
-        let packet = mysql_packet("BEGIN{get_lock}; COMMIT{release_lock}; SELECT '{mark}'", Some(&lock), &mark);
+        let packet = mysql_packet("BEGIN{get_lock}; COMMIT{release_lock}; SELECT '{mark}'", Some(&lock), &mark, None);
         let expected =
             "BEGIN; DO GET_LOCK('idem:273b2d2d', 0); COMMIT; DO RELEASE_LOCK('idem:273b2d2d'); SELECT '00ff'";
         assert_eq!(packet.as_str(), expected);
-        assert_eq!(mysql_packet("BEGIN{get_lock}", None, &mark).as_str(), "BEGIN");
+        assert_eq!(mysql_packet("BEGIN{get_lock}{bound}", None, &mark, None).as_str(), "BEGIN");
+        let minute = Some(std::time::Duration::from_secs(60));
+        assert!(
+            mysql_packet("BEGIN{bound}", None, &mark, minute).as_str().ends_with("LEAST(@@SESSION.wait_timeout, 60)")
+        );
     }
 }

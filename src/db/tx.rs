@@ -57,8 +57,13 @@ impl<DB: Dialect> Tx<DB> {
     pub async fn take(extensions: &Extensions) -> Result<Self, TxError> {
         let source = extensions.get::<TxSource<DB>>().ok_or(TxError::Absent)?;
         let slot = source.0.upgrade().ok_or(TxError::Ended)?;
+        Self::lent_by(&slot).await
+    }
+
+    /// The transaction of a slot.
+    pub(crate) async fn lent_by(slot: &Arc<Slot<DB>>) -> Result<Self, TxError> {
         let transaction = slot.take().await?;
-        Ok(Self { transaction: Some(transaction), slot })
+        Ok(Self { transaction: Some(transaction), slot: Arc::clone(slot) })
     }
 
     /// Whether the layer lends a transaction of this engine to this request.

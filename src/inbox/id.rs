@@ -112,7 +112,8 @@ mod tests {
     // M2
     #[test]
     fn ids_are_bytes() {
-        let spellings: [&[u8]; 9] = [b"A", b"a", b"a ", b" a", b"a\0", "\u{e9}".as_bytes(), "e\u{301}".as_bytes(), b"\xff", b"e"];
+        let spellings: [&[u8]; 9] =
+            [b"A", b"a", b"a ", b" a", b"a\0", "\u{e9}".as_bytes(), "e\u{301}".as_bytes(), b"\xff", b"e"];
         for (n, one) in spellings.iter().enumerate() {
             for (m, other) in spellings.iter().enumerate() {
                 assert_eq!(id(one) == id(other), n == m, "{one:?} {other:?}");

@@ -81,3 +81,30 @@ impl PayloadDigest {
         &self.0
     }
 }
+
+/// What a mark that is there means for a message (M5).
+pub(super) fn is_same(stored: Option<&[u8]>, message: &Message) -> bool {
+    match (stored, message.payload()) {
+        (Some(stored), Some(payload)) => stored == payload.as_bytes(),
+        // One of the two deliveries is not compared.
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // M5: a Conflict takes two payloads that are known and differ.
+    #[test]
+    fn payloads_are_compared_where_both_are_known() {
+        let id = MessageId::new("s", "1").unwrap();
+        let (one, none) = (Message::new(id.clone(), "one"), Message::without_payload(id));
+        let other = PayloadDigest::of(b"other");
+        let stored = one.payload().map(|digest| digest.as_bytes().to_vec());
+        assert!(is_same(stored.as_deref(), &one));
+        assert!(!is_same(Some(other.as_bytes()), &one));
+        assert!(is_same(None, &one));
+        assert!(is_same(Some(other.as_bytes()), &none));
+    }
+}

@@ -112,12 +112,15 @@ pub(super) fn failed<R: Body>(error: &Error) -> Reply<R> {
     Reply::refused(match error.kind() {
         // A conflict is the database's choice among equals, and a record of a newer version or an unfinished
         // migration passes with the deployment: waiting helps with each.
-        ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::Conflict | ErrorKind::Unreadable | ErrorKind::Setup => {
-            ProblemKind::StoreUnavailable
-        }
+        ErrorKind::Unavailable
+        | ErrorKind::Full
+        | ErrorKind::Conflict
+        | ErrorKind::Unreadable
+        | ErrorKind::Setup
+        | ErrorKind::NotAWriter => ProblemKind::StoreUnavailable,
         ErrorKind::NotRecorded => ProblemKind::NotRecorded,
         ErrorKind::CommitRefused => ProblemKind::CommitRefused,
-        ErrorKind::TransactionAborted => ProblemKind::TransactionAborted,
+        ErrorKind::TransactionAborted | ErrorKind::TransactionLost => ProblemKind::TransactionAborted,
         ErrorKind::TransactionEnded => ProblemKind::TransactionEnded,
         ErrorKind::HeldTransaction => ProblemKind::HeldTransaction,
         ErrorKind::LeaseLost => ProblemKind::LeaseLost,

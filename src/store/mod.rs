@@ -21,7 +21,7 @@ mod sqlite;
 
 mod any;
 mod coded;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 mod isolation;
 mod lease;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
@@ -46,7 +46,7 @@ use crate::record::{Answer, Record};
 
 pub use any::{AnyClaim, AnyStore};
 pub use coded::{BodyCodec, CodedClaim, CodedStore};
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub use isolation::Isolation;
 pub use lease::{Boxed, Checkpoint, LeaseControl, OnUnknown};
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]

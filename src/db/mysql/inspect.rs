@@ -15,6 +15,8 @@ pub(crate) struct Inspected {
     pub(crate) flavor: Flavor,
     /// The database of the tables: the one that was named, or that of the pool's sessions.
     pub(crate) schema: SchemaName,
+    /// Whether a refused lock undoes the whole transaction, and not just its statement.
+    pub(crate) rolls_back_on_timeout: bool,
 }
 
 /// The server behind a pool. Refuses those that are too old, and what leads to a read-only one.
@@ -33,7 +35,8 @@ pub(crate) async fn inspect(pool: &MySqlPool, named: Option<String>) -> Result<I
     }
     let schema = named.or(database).ok_or_else(|| setup("the pool's sessions have no database; name one"))?;
     let schema = SchemaName::mysql(&schema).ok_or_else(|| setup("not a name for a database"))?;
-    Ok(Inspected { flavor, schema })
+    let rolls_back_on_timeout = variables.get("innodb_rollback_on_timeout").is_some_and(|value| value != "OFF");
+    Ok(Inspected { flavor, schema, rolls_back_on_timeout })
 }
 
 async fn ask(pool: &MySqlPool) -> Result<(HashMap<String, String>, Option<String>), sqlx::Error> {

@@ -63,7 +63,7 @@ fn is_conflict(error: &sqlx::Error) -> bool {
 impl MySqlLeases {
     /// As on this kind of server, or as on MySQL where a test wants it so.
     pub(crate) async fn open_as(pool: MySqlPool, schema: Option<&str>, like_mysql: bool) -> Result<Self, Error> {
-        let Inspected { flavor, schema } = inspect(&pool, schema.map(str::to_owned)).await?;
+        let Inspected { flavor, schema, .. } = inspect(&pool, schema.map(str::to_owned)).await?;
         let flavor = if like_mysql { Flavor::NamedLock } else { flavor };
         let prefix = match flavor {
             Flavor::NoWait => NO_WAIT,

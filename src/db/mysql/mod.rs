@@ -1,6 +1,7 @@
 //! MySQL and MariaDB: what the crate's own code must know of them.
 
 pub(crate) mod call;
+mod inbox;
 pub(crate) mod inspect;
 mod lease;
 pub(crate) mod lock;

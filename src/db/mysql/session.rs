@@ -27,6 +27,8 @@ pub(crate) struct Session {
     pool: MySqlPool,
     lock: Option<Hex>,
     mark: Hex,
+    /// How long it may say nothing.
+    idle: Option<Duration>,
     /// The server's number of it, once it is known.
     number: Arc<OnceLock<u64>>,
 }
@@ -43,7 +45,12 @@ pub(crate) enum Left {
 impl Session {
     /// `mark`: a random name.
     pub(crate) fn new(pool: MySqlPool, lock: Option<Hex>, mark: &[u8; 16]) -> Self {
-        Self { pool, lock, mark: Hex::new(mark), number: Arc::default() }
+        Self { pool, lock, mark: Hex::new(mark), idle: None, number: Arc::default() }
+    }
+
+    /// Bounds how long it may say nothing while its transaction is lent.
+    pub(crate) fn bounded(self, idle: Option<Duration>) -> Self {
+        Self { idle, ..self }
     }
 
     /// Remembers which session it is.
@@ -54,7 +61,7 @@ impl Session {
 
     /// A packet for this claim.
     pub(crate) fn packet(&self, template: &'static str) -> SqlStr {
-        mysql_packet(template, self.lock.as_ref(), &self.mark)
+        mysql_packet(template, self.lock.as_ref(), &self.mark, self.idle)
     }
 
     /// The name of the lock, if it takes one.
@@ -95,17 +102,22 @@ impl Session {
 
     /// Rolls back whatever is open, and gives the session back.
     pub(crate) async fn leave(&self, mut transaction: Transaction<'static, MySql>) -> Left {
-        unwind(&mut transaction);
-        if depth::<MySql>(&transaction) == 1 {
+        self.leave_open(&mut transaction).await
+    }
+
+    /// The same for an owner who has still something to say on the connection.
+    pub(crate) async fn leave_open(&self, transaction: &mut Transaction<'static, MySql>) -> Left {
+        unwind(transaction);
+        if depth::<MySql>(transaction) == 1 {
             // Sent before anything is waited for: a connection whose answers are not its own is rolled back all the same.
-            MySqlTransactionManager::start_rollback(&mut transaction);
+            MySqlTransactionManager::start_rollback(transaction);
         }
-        let left = timeout(PATIENCE, self.run(&mut transaction, sql::LEAVE, "left")).await;
+        let left = timeout(PATIENCE, self.run(transaction, sql::LEAVE, "left")).await;
         if matches!(left, Ok(Ok(true))) {
             return Left::InOrder;
         }
         if !self.end().await {
-            let _ = timeout(PATIENCE, sqlx::raw_sql(sql::KILL).execute(&mut *transaction)).await;
+            let _ = timeout(PATIENCE, sqlx::raw_sql(sql::KILL).execute(&mut **transaction)).await;
         }
         // The pool finds it dead and lets it go.
         Left::Ended

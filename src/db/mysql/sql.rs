@@ -16,7 +16,7 @@ macro_rules! begin {
             "SET TRANSACTION ISOLATION LEVEL ",
             $level,
             "; START TRANSACTION READ WRITE; SAVEPOINT idempotency_claim; SET SESSION TRANSACTION READ ONLY; \
-             SET autocommit = 0{get_lock}"
+             SET autocommit = 0{bound}{get_lock}"
         )
     };
 }
@@ -25,17 +25,21 @@ pub(crate) const BEGIN_READ_COMMITTED: &str = begin!("READ COMMITTED");
 pub(crate) const BEGIN_REPEATABLE_READ: &str = begin!("REPEATABLE READ");
 pub(crate) const BEGIN_SERIALIZABLE: &str = begin!("SERIALIZABLE");
 
+/// Bounds how long a session may say nothing before the server ends it, and lifts the bound again.
+pub(crate) const BOUND: &str = "; SET @idempotency_wait = @@SESSION.wait_timeout; \
+     SET SESSION wait_timeout = LEAST(@@SESSION.wait_timeout, {seconds})";
+pub(crate) const UNBOUND: &str = "; SET SESSION wait_timeout = COALESCE(@idempotency_wait, @@SESSION.wait_timeout)";
+
 pub(crate) const GET_LOCK: &str = "; DO GET_LOCK('idem:{lock}', 0)";
 pub(crate) const RELEASE_LOCK: &str = "; DO RELEASE_LOCK('idem:{lock}')";
 
 /// Ends whatever the session is in, as if it had never been lent.
-pub(crate) const LEAVE: &str =
-    "ROLLBACK; SET autocommit = 1; SET SESSION TRANSACTION READ WRITE{release_lock}; SELECT 'left {mark}' AS mark";
+pub(crate) const LEAVE: &str = "ROLLBACK; SET autocommit = 1; SET SESSION TRANSACTION READ WRITE{unbound}{release_lock}; SELECT 'left {mark}' AS mark";
 /// The same for a transaction that must still be the claim's own.
-pub(crate) const UNDO: &str = "RELEASE SAVEPOINT idempotency_claim; ROLLBACK; SET autocommit = 1; SET SESSION TRANSACTION READ WRITE{release_lock}; \
+pub(crate) const UNDO: &str = "RELEASE SAVEPOINT idempotency_claim; ROLLBACK; SET autocommit = 1; SET SESSION TRANSACTION READ WRITE{unbound}{release_lock}; \
      SELECT 'undone {mark}' AS mark";
 /// Commits a transaction that must still be the claim's own.
-pub(crate) const COMMIT: &str = "RELEASE SAVEPOINT idempotency_claim; COMMIT; SET autocommit = 1; SET SESSION TRANSACTION READ WRITE{release_lock}; \
+pub(crate) const COMMIT: &str = "RELEASE SAVEPOINT idempotency_claim; COMMIT; SET autocommit = 1; SET SESSION TRANSACTION READ WRITE{unbound}{release_lock}; \
      SELECT 'committed {mark}' AS mark";
 /// Undoes the claim and what came after it; the transaction and the named lock stay.
 pub(crate) const UNDO_WRITES: &str = "ROLLBACK TO SAVEPOINT idempotency_claim";
@@ -255,12 +259,13 @@ pub(crate) const SETTLE_AS: &str = "{no_wait}UPDATE {schema}idempotency_keys SET
 
 /// What a store must know of its server.
 pub(crate) const INSPECT: &str = "SHOW VARIABLES WHERE Variable_name IN
-    ('version', 'read_only', 'innodb_read_only', 'tx_read_only', 'transaction_read_only', 'autocommit')";
+    ('version', 'innodb_rollback_on_timeout', 'read_only', 'innodb_read_only', 'tx_read_only', 'transaction_read_only', 'autocommit')";
 pub(crate) const DATABASE: &str = "SELECT DATABASE()";
 
 pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/mysql/0001_keys.sql"),
     include_str!("../../../migrations/mysql/0002_leases.sql"),
+    include_str!("../../../migrations/mysql/0003_inbox.sql"),
 ];
 pub(crate) const CREATE_SCHEMA: &str = "CREATE DATABASE IF NOT EXISTS {schema_name}";
 /// Parameter: 1 name.

@@ -1,5 +1,6 @@
 //! SQLite: what the crate's own code must know of it.
 
+pub(crate) mod inbox;
 pub(crate) mod inspect;
 pub(crate) mod lease;
 pub(crate) mod sql;
@@ -36,6 +37,14 @@ impl Dialect for Sqlite {
 /// The extended result code.
 fn code(error: &(dyn DatabaseError + 'static)) -> Option<i32> {
     error.code()?.parse().ok()
+}
+
+/// The extended result code of an error of SQLite's.
+pub(crate) fn code_of(error: &sqlx::Error) -> Option<i32> {
+    match error {
+        sqlx::Error::Database(error) => code(error.as_ref()),
+        _ => None,
+    }
 }
 
 /// Whether SQLite understood a statement but not what it names (code 1): a table or a savepoint that is not there,

@@ -74,7 +74,7 @@ impl MySqlStoreBuilder {
     /// [`ErrorKind::Setup`] for a name that no database can have, a server before MariaDB 10.6 or MySQL 8.0, one that is
     /// read-only, or a pool without a database; [`ErrorKind::Unavailable`] if the server cannot be reached.
     pub async fn build(self) -> Result<MySqlStore, Error> {
-        let Inspected { flavor, schema } = inspect(&self.pool, self.schema).await?;
+        let Inspected { flavor, schema, .. } = inspect(&self.pool, self.schema).await?;
         let flavor = if self.named_locks { Flavor::NamedLock } else { flavor };
         Ok(MySqlStore {
             shared: Arc::new(Shared {

@@ -78,7 +78,7 @@ impl Writing {
         match <Sqlite as Database>::TransactionManager::commit(&mut transaction).await {
             Ok(()) => Ok(()),
             Err(error) => {
-                let _ = mend(transaction).await;
+                let _ = mend(&mut transaction).await;
                 Err((error, self.turn.take().map(Turn::afresh)))
             }
         }
@@ -123,10 +123,10 @@ async fn is_intact(transaction: &mut Tx) -> Result<bool, sqlx::Error> {
     }
 }
 
-async fn undo(transaction: Tx, intact: Option<bool>) {
+async fn undo(mut transaction: Tx, intact: Option<bool>) {
     // A connection that cannot be mended is of no use to anybody; its pool finds out when it is returned.
     let _ = match intact {
         Some(true) => roll_back(transaction).await,
-        _ => mend(transaction).await,
+        _ => mend(&mut transaction).await,
     };
 }
