@@ -88,14 +88,7 @@ mod extract;
 pub mod fingerprint;
 #[cfg(any(doc, test))]
 pub mod guide;
-#[cfg(any(
-    feature = "postgres",
-    feature = "sqlite",
-    feature = "mysql",
-    feature = "redis",
-    feature = "nats",
-    feature = "rabbitmq"
-))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql", feature = "redis"))]
 pub mod inbox;
 pub mod key;
 pub mod layer;
@@ -115,7 +108,7 @@ pub mod testing;
 pub use attempt::Attempt;
 pub use clock::{Clock, SystemClock};
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
-pub use db::{Dialect, InTransaction, LeaseDialect, Tx, TxError, is_retryable};
+pub use db::{Dialect, InTransaction, LeaseDialect, OutboxDialect, Tx, TxError, is_retryable};
 pub use derive::{DeterministicId, IdPart, uuid_v5};
 pub use error::{Error, ErrorKind};
 #[cfg(feature = "axum")]

@@ -74,14 +74,15 @@ rabbitmq_await() {
 # Free ports for the node, its distribution and its port mapper; settings that come from nobody else.
 rabbitmq_configure() { # USER
     local port distribution mapper
-    port=$(free_port) && distribution=$(free_port) && mapper=$(free_port) || die "no free port on loopback"
+    if ! { port=$(free_port) && distribution=$(free_port) && mapper=$(free_port); }; then die "no free port on loopback"; fi
     echo "$port $distribution $mapper" >"$tmp/rabbitmq.port"
     : >"$rabbitmq_dir/env.conf"
     echo '[].' >"$rabbitmq_dir/plugins"
-    # Little memory, and no alarm because of somebody else's full disk.
+    # Little memory, messages of at most 4 MiB, and no alarm because of somebody else's full disk.
     cat >"$rabbitmq_dir/rabbitmq.conf" <<CONF
 listeners.tcp.1 = 127.0.0.1:$port
 num_acceptors.tcp = 2
+max_message_size = 4194304
 vm_memory_high_watermark.absolute = 512MiB
 disk_free_limit.absolute = 16MiB
 log.console = false
@@ -101,7 +102,7 @@ rabbitmq_stop() {
     while :; do
         pid=$(cat "$tmp/rabbitmq.pid" 2>/dev/null)
         [ -z "$pid" ] || end_process "$pid" "$rabbitmq_dir" KILL
-        [ -n "${rabbitmq_starting:-}" ] && kill -0 "$rabbitmq_starting" 2>/dev/null || break
+        { [ -n "${rabbitmq_starting:-}" ] && kill -0 "$rabbitmq_starting" 2>/dev/null; } || break
         sleep 0.1
     done
     mapper=$(cat "$tmp/rabbitmq-epmd.pid" 2>/dev/null)

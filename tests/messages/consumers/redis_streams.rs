@@ -11,7 +11,8 @@ use sqlx::{MySql, Postgres};
 use super::engine::{Engine, Shop};
 use super::handler::{Answer, Consumer, Runs, consumer, giving_up_after, soon};
 use super::process::Other;
-use crate::support::redis::{calm, url};
+use crate::support::brokers::Broker;
+use crate::support::redis::url;
 
 const GROUP: &str = "shop";
 /// Longer than a handler may take, so that nobody claims what still runs.
@@ -145,7 +146,7 @@ fn ids() -> IdSource {
 // M9, M2
 #[tokio::test]
 async fn an_entry_is_named_by_a_field_or_by_its_place() {
-    let _calm = calm().await;
+    let _calm = Broker::Redis.calm().await;
     let mut queue = Queue::new().await;
     let place = queue.send("evt_1", "a").await;
     let entry = queue.read().await.unwrap();
@@ -161,7 +162,7 @@ async fn an_entry_is_named_by_a_field_or_by_its_place() {
 // M3, M9: claimed too early, while it runs in another process. It is left pending, and comes again.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_that_runs_elsewhere_stays_pending() {
-    let _calm = calm().await;
+    let _calm = Broker::Redis.calm().await;
     let (mut queue, shop, runs) = (Queue::new().await, Shop::<Postgres>::new().await, Runs::default());
     queue.send("a", "slow 2000").await;
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
@@ -208,7 +209,7 @@ pub async fn processes_and_stops<DB: Engine>(queue: &str, place: &str) {
 // MariaDB.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_consumer_has_left_is_claimed_and_has_one_effect() {
-    let _calm = calm().await;
+    let _calm = Broker::Redis.calm().await;
     for (body, step, told_last, own_runs) in
         [("a", "committed", "Ok(Duplicate)", 0), ("stop", "written", "Ok(First(()))", 1)]
     {
@@ -236,7 +237,7 @@ async fn what_a_killed_consumer_has_left_is_claimed_and_has_one_effect() {
 // M6, M9: the count of the group, and a stream for what has failed too often.
 #[tokio::test(flavor = "multi_thread")]
 async fn poison_goes_to_the_dead_letters_and_does_not_stop_the_others() {
-    let _calm = calm().await;
+    let _calm = Broker::Redis.calm().await;
     let (mut queue, shop, runs) = (Queue::new().await, Shop::<Postgres>::new().await, Runs::default());
     queue.send("a", "fail a").await;
     queue.send("b", "b").await;
@@ -257,7 +258,7 @@ async fn poison_goes_to_the_dead_letters_and_does_not_stop_the_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_duplicate_whose_acknowledgement_fails_is_claimed_once_each_time() {
     const FAILS: u64 = 3;
-    let _calm = calm().await;
+    let _calm = Broker::Redis.calm().await;
     let (mut queue, shop, runs) = (Queue::new().await, Shop::<Postgres>::new().await, Runs::default());
     queue.send("a", "a").await;
     let service = consumer(&shop.inbox, ids(), &runs);

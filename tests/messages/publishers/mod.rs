@@ -1,1 +1,5 @@
 //! Publishers against real brokers.
+
+mod events;
+mod nats;
+mod rabbitmq;

@@ -1,5 +1,12 @@
 //! What these tests share: among themselves, and with those of the layer.
 
+pub mod brokers;
+#[path = "../../it/support/mysql.rs"]
+#[allow(dead_code, reason = "the tests of the layer use more of it")]
+pub mod mysql;
+#[path = "../../it/support/postgres.rs"]
+#[allow(dead_code, reason = "the tests of the layer use more of it")]
+pub mod postgres;
 #[path = "../../it/support/redis.rs"]
 #[allow(dead_code, reason = "the tests of the layer use more of it")]
 pub mod redis;

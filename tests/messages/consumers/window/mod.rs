@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use idempotency::inbox::{DedupGuard, DedupWindow, DedupWindowBuilder, Entered, MessageId, Passed, WindowError};
 
-use crate::support::redis::{calm, cluster_urls, prefix, url};
+use crate::support::brokers::Broker;
+use crate::support::redis::{cluster_urls, prefix, url};
 
 /// What the tests fail with.
 #[derive(Debug, PartialEq)]
@@ -68,7 +69,7 @@ async fn is_duplicate(window: &DedupWindow, message: &str) -> bool {
 // M10
 #[tokio::test]
 async fn a_message_is_processed_once_within_the_window() {
-    let _calm = calm().await;
+    let _calm = Broker::Redis.calm().await;
     let (window, runs) = (window().build().unwrap(), Runs::default());
     window.check().await.unwrap();
     for n in 0..3 {
@@ -81,7 +82,7 @@ async fn a_message_is_processed_once_within_the_window() {
 // M2: bytes, of all parts.
 #[tokio::test]
 async fn identities_are_compared_as_bytes() {
-    let _calm = calm().await;
+    let _calm = Broker::Redis.calm().await;
     let window = window().build().unwrap();
     for spelling in ["a", "A", "a ", "\u{e9}", "e\u{301}", &"x".repeat(300), &"x".repeat(301)] {
         first(&window, spelling).await.done().await.unwrap();
@@ -93,7 +94,7 @@ async fn identities_are_compared_as_bytes() {
 // Case B25
 #[tokio::test]
 async fn two_consumers_of_one_message_both_process_it() {
-    let _calm = calm().await;
+    let _calm = Broker::Redis.calm().await;
     let prefix = prefix();
     let of = |consumer: &str| DedupWindow::single(url(), consumer).prefix(&prefix).build().unwrap();
     first(&of("mailer"), "a").await.done().await.unwrap();
@@ -104,7 +105,7 @@ async fn two_consumers_of_one_message_both_process_it() {
 // Case B23
 #[tokio::test]
 async fn a_failed_handler_frees_its_message() {
-    let _calm = calm().await;
+    let _calm = Broker::Redis.calm().await;
     let (window, runs) = (window().build().unwrap(), Runs::default());
     let failed = window.process(&id("a"), async || Err::<(), _>(Refused)).await;
     assert!(matches!(failed, Err(WindowError::Handler(Refused))));
@@ -120,7 +121,7 @@ async fn a_failed_handler_frees_its_message() {
 // M10: nobody waits, and nobody is a duplicate before the first is done.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_at_once_one_processes_and_the_others_come_again() {
-    let _calm = calm().await;
+    let _calm = Broker::Redis.calm().await;
     let (window, runs) = (window().build().unwrap(), Runs::default());
     let tasks: Vec<_> = (0..50)
         .map(|_| {
@@ -148,7 +149,7 @@ async fn of_many_at_once_one_processes_and_the_others_come_again() {
 // M10: what the window does not cover.
 #[tokio::test]
 async fn a_message_that_comes_after_the_window_is_processed_again() {
-    let _calm = calm().await;
+    let _calm = Broker::Redis.calm().await;
     let window = window().processing(millis(100)).window(millis(400)).build().unwrap();
     first(&window, "a").await.done().await.unwrap();
     assert!(is_duplicate(&window, "a").await);
@@ -158,7 +159,7 @@ async fn a_message_that_comes_after_the_window_is_processed_again() {
 
 #[tokio::test]
 async fn a_window_may_be_on_a_cluster() {
-    let _calm = calm().await;
+    let _calm = Broker::Redis.calm().await;
     let window = DedupWindow::cluster(cluster_urls(), "mailer").prefix(prefix()).build().unwrap();
     window.check().await.unwrap();
     for message in ["a", "b", "c", "d", "e", "f"] {

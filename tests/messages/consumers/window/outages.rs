@@ -4,7 +4,8 @@ use idempotency::ErrorKind;
 use idempotency::inbox::{DedupWindowBuilder, Entered, Passed, WindowError};
 
 use super::{Duration, Refused, Runs, first, id, is_duplicate, millis, window};
-use crate::support::redis::{Admin, alone, disturb, kind, url};
+use crate::support::brokers::Broker;
+use crate::support::redis::{Admin, disturb, kind, url};
 
 fn quick() -> DedupWindowBuilder {
     window().connect_timeout(millis(300)).response_timeout(millis(300))
@@ -13,7 +14,7 @@ fn quick() -> DedupWindowBuilder {
 // M10: closed by default.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_processed_while_redis_is_down() {
-    let _alone = alone().await;
+    let _alone = Broker::Redis.alone().await;
     let (window, runs) = (quick().build().unwrap(), Runs::default());
     first(&window, "warm").await.done().await.unwrap();
     for what in ["kill", "pause"] {
@@ -30,7 +31,7 @@ async fn nothing_is_processed_while_redis_is_down() {
 // M10: open only where the host says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_window_processes_without_protection_while_redis_is_down() {
-    let _alone = alone().await;
+    let _alone = Broker::Redis.alone().await;
     let (window, runs) = (quick().run_unprotected_without_redis().build().unwrap(), Runs::default());
     let down = disturb("kill", "single");
     for n in 1..=2 {
@@ -52,7 +53,7 @@ async fn an_open_window_processes_without_protection_while_redis_is_down() {
 // M10: the effect is there and the mark is not. The host is told, and can acknowledge.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_cannot_be_marked_is_told_as_such() {
-    let _alone = alone().await;
+    let _alone = Broker::Redis.alone().await;
     let window = quick().build().unwrap();
     let mut down = None;
     let passed = window
@@ -69,7 +70,7 @@ async fn a_message_that_cannot_be_marked_is_told_as_such() {
 // M10: an outage that is over soon costs nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mark_is_tried_again_for_a_while() {
-    let _alone = alone().await;
+    let _alone = Broker::Redis.alone().await;
     let window = quick().build().unwrap();
     let (sent, mut paused) = tokio::sync::oneshot::channel();
     let ending = tokio::task::spawn_blocking(move || {
@@ -93,7 +94,7 @@ async fn a_mark_is_tried_again_for_a_while() {
 // Case B59
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_forgets_what_it_must_know_is_refused_at_the_start() {
-    let _alone = alone().await;
+    let _alone = Broker::Redis.alone().await;
     let mut admin = Admin::single(&url()).await;
     for policy in ["allkeys-lru", "allkeys-random", "volatile-ttl"] {
         admin.command::<()>(&["CONFIG", "SET", "maxmemory", "512mb"]).await;

@@ -8,12 +8,13 @@ use idempotency::ErrorKind;
 use idempotency::inbox::{DedupWindow, Entered, Passed};
 
 use super::{Duration, Runs, first, id, is_busy, is_duplicate, millis, window};
-use crate::support::redis::{Cutter, calm, kind, prefix, url};
+use crate::support::brokers::Broker;
+use crate::support::redis::{Cutter, kind, prefix, url};
 
 // M10: compare-and-set at the end. The slow owner neither marks nor frees nor prolongs what is somebody else's by now.
 #[tokio::test]
 async fn a_lapsed_owner_changes_nothing() {
-    let _calm = calm().await;
+    let _calm = Broker::Redis.calm().await;
     let window = window().processing(millis(300)).build().unwrap();
     let slow = first(&window, "a").await;
     assert!(is_busy(&window, "a").await);
@@ -30,7 +31,7 @@ async fn a_lapsed_owner_changes_nothing() {
 // M10
 #[tokio::test]
 async fn a_lapsed_owner_marks_nothing_where_nobody_followed() {
-    let _calm = calm().await;
+    let _calm = Broker::Redis.calm().await;
     let window = window().processing(millis(100)).build().unwrap();
     let slow = first(&window, "a").await;
     tokio::time::sleep(millis(200)).await;
@@ -44,7 +45,7 @@ async fn a_lapsed_owner_marks_nothing_where_nobody_followed() {
 // M10: a handler may last longer than the time for processing, as long as it lives.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_right_is_renewed_while_the_handler_runs() {
-    let _calm = calm().await;
+    let _calm = Broker::Redis.calm().await;
     let (window, runs) = (window().processing(millis(500)).build().unwrap(), Runs::default());
     let (working, counted) = (window.clone(), runs.clone());
     let work = tokio::spawn(async move { working.process(&id("a"), || counted.run(millis(2000))).await });
@@ -60,7 +61,7 @@ async fn the_right_is_renewed_while_the_handler_runs() {
 // S6: an answer that was cut off is asked for again, and the owner recognises itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_is_lost_is_asked_for_again() {
-    let _calm = calm().await;
+    let _calm = Broker::Redis.calm().await;
     let (cutter, prefix) = (Cutter::start().await, prefix());
     let cut_off = DedupWindow::single(cutter.url(), "mailer").prefix(&prefix).build().unwrap();
     let window = DedupWindow::single(url(), "mailer").prefix(&prefix).build().unwrap();
@@ -101,7 +102,7 @@ async fn an_owner_in_a_process_of_its_own() {
 // M10: a killed owner costs the time for processing, and no more.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_message_of_a_killed_owner_is_free_when_its_time_is_over() {
-    let _calm = calm().await;
+    let _calm = Broker::Redis.calm().await;
     let prefix = prefix();
     let window = DedupWindow::single(url(), "mailer").prefix(&prefix).build().unwrap();
     let mut owner = Command::new(std::env::current_exe().unwrap())
