@@ -48,6 +48,7 @@ pub struct InboxLayer<DB: InboxDialect> {
     inbox: Inbox<DB>,
     ids: IdSource,
     compares_payloads: bool,
+    trusts_counts: bool,
 }
 
 /// A message for the first time, as the inner service gets it.
@@ -86,7 +87,7 @@ impl<DB: InboxDialect> InboxLayer<DB> {
     /// A layer over `inbox`. Where the identity of a message comes from has no default.
     #[must_use]
     pub fn new(inbox: Inbox<DB>, ids: IdSource) -> Self {
-        Self { inbox, ids, compares_payloads: true }
+        Self { inbox, ids, compares_payloads: true, trusts_counts: true }
     }
 
     /// Does not compare payloads, for senders whose bytes differ between deliveries: nothing is ever a
@@ -96,11 +97,19 @@ impl<DB: InboxDialect> InboxLayer<DB> {
         Self { compares_payloads: false, ..self }
     }
 
+    /// Does not ask the broker how often it has delivered a message: only failures that the inbox counts make it
+    /// [`Poison`](Processed::Poison). For brokers that also count what was [`Busy`](Processed::Busy), where that happens
+    /// often: a message could be given up that has never failed.
+    #[must_use]
+    pub fn ignore_delivery_counts(self) -> Self {
+        Self { trusts_counts: false, ..self }
+    }
+
     fn message(&self, incoming: &impl Incoming) -> Result<Message, IdError> {
         let id = self.ids.read(incoming)?;
         let message =
             if self.compares_payloads { Message::new(id, incoming.payload()) } else { Message::without_payload(id) };
-        Ok(match incoming.deliveries() {
+        Ok(match incoming.deliveries().filter(|_| self.trusts_counts) {
             Some(deliveries) => message.with_deliveries(deliveries),
             None => message,
         })
@@ -194,7 +203,7 @@ where
 
 impl<DB: InboxDialect> Clone for InboxLayer<DB> {
     fn clone(&self) -> Self {
-        Self { inbox: self.inbox.clone(), ids: self.ids.clone(), compares_payloads: self.compares_payloads }
+        Self { inbox: self.inbox.clone(), ids: self.ids.clone(), ..*self }
     }
 }
 

@@ -93,7 +93,9 @@ pub struct Shop<DB: Engine> {
 impl<DB: Engine> Shop<DB> {
     pub async fn new() -> Self {
         let place = DB::place().await;
-        Self { is_owner: true, ..Self::at(&place).await }
+        let mut shop = Self::at(&place).await;
+        shop.is_owner = true;
+        shop
     }
 
     /// As another process sees it.

@@ -11,16 +11,12 @@ use tower::{Service, ServiceBuilder, service_fn};
 
 use super::engine::Engine;
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Refused {
+    #[error("as it was asked to")]
     Asked,
-    Database(sqlx::Error),
-}
-
-impl std::fmt::Display for Refused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{self:?}")
-    }
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
 }
 
 pub type Answer = Result<Processed<()>, DeliveryError<Refused>>;
@@ -63,7 +59,7 @@ async fn handle<M: Incoming, DB: Engine>(delivery: Delivery<M, DB>, runs: Runs) 
     let _running = Running::start(&runs);
     let Delivery { message, mut tx, .. } = delivery;
     let text = String::from_utf8(message.payload().to_vec()).unwrap();
-    DB::write(&mut tx, &text).await.map_err(Refused::Database)?;
+    DB::write(&mut tx, &text).await?;
     match text.split(' ').collect::<Vec<_>>().as_slice() {
         ["slow", time, ..] => tokio::time::sleep(Duration::from_millis(time.parse().unwrap())).await,
         ["fail", ..] => return Err(Refused::Asked),

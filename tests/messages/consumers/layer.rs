@@ -1,5 +1,6 @@
 //! The layer itself (M9), over any message.
 
+use std::borrow::Cow;
 use std::future::pending;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,13 +9,14 @@ use std::time::Duration;
 use axum::http::Request;
 use bytes::Bytes;
 use idempotency::ErrorKind;
-use idempotency::inbox::source::IdSource;
+use idempotency::inbox::source::{IdError, IdSource, Incoming};
 use idempotency::inbox::{Delivery, DeliveryError, InboxLayer, Processed};
 use sqlx::{Postgres, Sqlite};
 use tokio::sync::Semaphore;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::engine::{Engine, Shop};
+use super::handler::giving_up_after;
 
 type Hook = Request<Bytes>;
 
@@ -137,4 +139,39 @@ async fn no_transaction_waits_for_a_service_that_is_not_ready() {
     permits.close();
     let refused = service.call(hook("b", "b")).await;
     assert!(matches!(refused, Err(DeliveryError::Service(std::fmt::Error))));
+}
+
+/// A message that its broker has delivered so often.
+struct Counted(u64);
+
+impl Incoming for Counted {
+    fn payload(&self) -> &[u8] {
+        b"x"
+    }
+
+    fn header(&self, _: &str) -> Result<Option<Cow<'_, [u8]>>, IdError> {
+        Ok(Some(Cow::Borrowed(b"1")))
+    }
+
+    fn deliveries(&self) -> Option<u64> {
+        Some(self.0)
+    }
+}
+
+// M6: the broker's own count, unless the host knows better.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_brokers_count_decides_unless_it_is_ignored() {
+    let shop = Shop::<Postgres>::new().await;
+    let layer = InboxLayer::new(giving_up_after(&shop, 3).await, IdSource::header("q", "id"));
+    let fails = service_fn(async |delivery: Delivery<Counted, Postgres>| Err::<(), _>(delivery.attempt));
+    let trusting = layer.layer(fails);
+    assert!(matches!(trusting.clone().oneshot(Counted(3)).await, Err(DeliveryError::Service(Some(3)))));
+    assert!(matches!(trusting.oneshot(Counted(4)).await, Ok(Processed::Poison)));
+    // One failure so far.
+    let own = layer.ignore_delivery_counts().layer(fails);
+    for attempt in [2, 3] {
+        let failed = own.clone().oneshot(Counted(100)).await;
+        assert!(matches!(failed, Err(DeliveryError::Service(Some(own))) if own == attempt), "{failed:?}");
+    }
+    assert!(matches!(own.oneshot(Counted(1)).await, Ok(Processed::Poison)));
 }

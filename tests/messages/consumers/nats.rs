@@ -13,6 +13,7 @@ use sqlx::Postgres;
 use super::engine::{Engine, Shop};
 use super::handler::{Answer, Consumer, Runs, consumer, giving_up_after, soon};
 use super::process::Other;
+use crate::support::brokers::Broker;
 
 const ERROR_DELAY: Duration = Duration::from_millis(200);
 
@@ -119,6 +120,7 @@ async fn next(durable: &PullConsumer) -> Message {
 // M9, M2
 #[tokio::test]
 async fn a_message_is_named_by_its_header_or_by_its_place() {
+    let _calm = Broker::Nats.calm().await;
     let queue = Queue::new().await;
     queue.send("evt_1", "a").await;
     queue.jetstream.publish(queue.name.clone(), "b".into()).await.unwrap().await.unwrap();
@@ -142,6 +144,7 @@ async fn a_message_is_named_by_its_header_or_by_its_place() {
 // M3, M9: redelivered while it runs, to another process. Nobody waits, and it runs once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_runs_elsewhere_is_told_to_come_again_later() {
+    let _calm = Broker::Nats.calm().await;
     let (queue, shop, runs) = (Queue::new().await, Shop::<Postgres>::new().await, Runs::default());
     queue.send("a", "slow 2000").await;
     // Shorter than the handler takes: the broker delivers again while the first one runs.
@@ -208,6 +211,7 @@ async fn after_a_kill(body: &str, step: &'static str) -> (Vec<String>, Vec<Strin
 // M4, case B16: killed between the commit and the acknowledgement.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redelivery_after_a_crash_behind_the_commit_is_a_duplicate() {
+    let _calm = Broker::Nats.calm().await;
     let (told, effects, runs) = after_a_kill("a", "committed").await;
     assert_eq!((told, effects, runs), (vec!["Ok(Duplicate)".to_owned()], vec!["a".to_owned()], 0));
 }
@@ -215,6 +219,7 @@ async fn a_redelivery_after_a_crash_behind_the_commit_is_a_duplicate() {
 // M4, case B16: killed before the commit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redelivery_after_a_crash_before_the_commit_runs() {
+    let _calm = Broker::Nats.calm().await;
     let (told, effects, runs) = after_a_kill("stop", "written").await;
     // The server may take a moment to see that the killed one is gone.
     assert_eq!(told.last().unwrap(), "Ok(First(()))", "{told:?}");
@@ -224,6 +229,7 @@ async fn a_redelivery_after_a_crash_before_the_commit_runs() {
 // M6, M9: the broker's own count, and a stream for what has failed too often.
 #[tokio::test(flavor = "multi_thread")]
 async fn poison_goes_to_the_dead_letters_and_does_not_stop_the_others() {
+    let _calm = Broker::Nats.calm().await;
     let (queue, shop, runs) = (Queue::new().await, Shop::<Postgres>::new().await, Runs::default());
     queue.send("a", "fail a").await;
     queue.send("b", "b").await;
@@ -240,6 +246,7 @@ async fn poison_goes_to_the_dead_letters_and_does_not_stop_the_others() {
 // M5: the same id with another body.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_conflict_goes_to_the_dead_letters() {
+    let _calm = Broker::Nats.calm().await;
     let (queue, shop, runs) = (Queue::new().await, Shop::<Postgres>::new().await, Runs::default());
     // The broker's own window would drop it.
     for body in ["a", "other"] {
@@ -260,6 +267,7 @@ async fn a_conflict_goes_to_the_dead_letters() {
 // Case B15: one acknowledgement a delivery, and the broker's own pace in between.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_duplicate_whose_acknowledgement_fails_comes_again_at_the_brokers_pace() {
+    let _calm = Broker::Nats.calm().await;
     const FAILS: usize = 3;
     let (queue, shop, runs) = (Queue::new().await, Shop::<Postgres>::new().await, Runs::default());
     queue.send("a", "a").await;

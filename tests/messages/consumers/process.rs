@@ -16,7 +16,7 @@ pub fn is_child() -> bool {
 pub async fn say(step: &str) {
     println!("step: {step}");
     std::io::stdout().flush().unwrap();
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// The body of such a process. In any other one it does nothing.

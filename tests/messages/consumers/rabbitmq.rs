@@ -8,7 +8,8 @@ use idempotency::inbox::Processed;
 use idempotency::inbox::source::{IdSource, Incoming};
 use lapin::message::Delivery;
 use lapin::options::{
-    BasicAckOptions, BasicConsumeOptions, BasicNackOptions, BasicPublishOptions, BasicQosOptions, QueueDeclareOptions,
+    BasicAckOptions, BasicConsumeOptions, BasicNackOptions, BasicPublishOptions, BasicQosOptions, BasicRejectOptions,
+    QueueDeclareOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
@@ -17,6 +18,7 @@ use sqlx::{Postgres, Sqlite};
 use super::engine::{Engine, Shop};
 use super::handler::{Answer, Consumer, Runs, consumer, giving_up_after, soon};
 use super::process::Other;
+use crate::support::brokers::Broker;
 
 /// Between these a message is held before it is given back: the queue would deliver it again at once.
 const HOLD: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -96,19 +98,20 @@ impl Queue {
 
 /// The recipe of the guide. `Ok(false)` of an acknowledgement: its channel is gone, and the message comes again.
 async fn settle(message: &Delivery, answer: &Answer) -> lapin::Result<bool> {
-    let give_back = BasicNackOptions { requeue: true, ..BasicNackOptions::default() };
+    let put_aside = BasicRejectOptions { requeue: false };
     match answer {
         Ok(Processed::First(()) | Processed::Duplicate) => message.ack(BasicAckOptions::default()).await,
         Ok(Processed::Busy { retry_after }) => {
             tokio::time::sleep((*retry_after).clamp(HOLD.0, HOLD.1)).await;
-            message.nack(give_back).await
+            // Newer quorum queues count what is rejected and not this.
+            message.nack(BasicNackOptions { requeue: true, ..BasicNackOptions::default() }).await
         }
         // The queue's own exchange for dead letters takes it.
-        Ok(Processed::Conflict | Processed::Poison) => message.nack(BasicNackOptions::default()).await,
-        Err(error) if !error.is_retryable() => message.nack(BasicNackOptions::default()).await,
+        Ok(Processed::Conflict | Processed::Poison) => message.reject(put_aside).await,
+        Err(error) if !error.is_retryable() => message.reject(put_aside).await,
         Err(_) => {
             tokio::time::sleep(ERROR_HOLD).await;
-            message.nack(give_back).await
+            message.reject(BasicRejectOptions { requeue: true }).await
         }
     }
 }
@@ -155,6 +158,7 @@ async fn until_last(told: &mut Told, last: &str) -> Vec<(Instant, Option<u64>, S
 // M3, M9: its channel is gone while its handler runs, and another process gets the message.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_runs_elsewhere_is_held_and_given_back() {
+    let _calm = Broker::RabbitMq.calm().await;
     let (queue, shop, runs) = (Queue::quorum().await, Shop::<Postgres>::new().await, Runs::default());
     queue.send("a", "slow 2000").await;
     let (connection, channel) = connect().await;
@@ -192,6 +196,7 @@ pub async fn processes_and_stops<DB: Engine>(queue: &str, place: &str) {
 // M4, case B16: killed between the commit and the acknowledgement, and before the commit. On SQLite.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redelivery_after_a_crash_has_one_effect() {
+    let _calm = Broker::RabbitMq.calm().await;
     for (body, step, told_last, own_runs) in
         [("a", "committed", "Ok(Duplicate)", 0), ("stop", "written", "Ok(First(()))", 1)]
     {
@@ -210,6 +215,7 @@ async fn a_redelivery_after_a_crash_has_one_effect() {
 // M6, M9: the count of a quorum queue, and its dead letters.
 #[tokio::test(flavor = "multi_thread")]
 async fn poison_goes_to_the_dead_letters_and_does_not_stop_the_others() {
+    let _calm = Broker::RabbitMq.calm().await;
     let (queue, shop, runs) = (Queue::quorum().await, Shop::<Postgres>::new().await, Runs::default());
     queue.send("a", "fail a").await;
     queue.send("b", "b").await;
@@ -237,6 +243,7 @@ async fn poison_goes_to_the_dead_letters_and_does_not_stop_the_others() {
 // M6: where the queue does not count, the inbox does.
 #[tokio::test(flavor = "multi_thread")]
 async fn failures_on_a_classic_queue_are_counted_by_the_inbox() {
+    let _calm = Broker::RabbitMq.calm().await;
     let (queue, shop, runs) = (Queue::classic().await, Shop::<Postgres>::new().await, Runs::default());
     queue.send("a", "fail a").await;
     let service = consumer(&giving_up_after(&shop, 3).await, ids(), &runs);
@@ -249,6 +256,7 @@ async fn failures_on_a_classic_queue_are_counted_by_the_inbox() {
 // M2: what has no id never will.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_without_an_id_goes_to_the_dead_letters_at_once() {
+    let _calm = Broker::RabbitMq.calm().await;
     let (queue, shop, runs) = (Queue::quorum().await, Shop::<Postgres>::new().await, Runs::default());
     let options = BasicPublishOptions::default();
     let sent = queue.channel.basic_publish("".into(), queue.name.clone().into(), options, b"a", BasicProperties::default());
@@ -263,6 +271,7 @@ async fn a_message_without_an_id_goes_to_the_dead_letters_at_once() {
 // Case B15: an acknowledgement that fails is not tried again on the spot; the next delivery is a duplicate.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_duplicate_whose_acknowledgement_fails_comes_again_once_each_time() {
+    let _calm = Broker::RabbitMq.calm().await;
     const FAILS: u64 = 3;
     let (queue, shop, runs) = (Queue::quorum().await, Shop::<Postgres>::new().await, Runs::default());
     queue.send("a", "a").await;
