@@ -3,3 +3,4 @@
 mod events;
 mod nats;
 mod rabbitmq;
+mod redis_streams;
