@@ -1,1 +1,3 @@
-//! The outbox on each engine.
+//! Events in the application's own transaction, and what relays and operators do with them.
+
+mod kit;

@@ -1,6 +1,8 @@
 //! What these tests share: among themselves, and with those of the layer.
 
 pub mod brokers;
+pub mod outbox_lab;
+
 #[path = "../../it/support/mysql.rs"]
 #[allow(dead_code, reason = "the tests of the layer use more of it")]
 pub mod mysql;
