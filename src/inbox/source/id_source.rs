@@ -92,7 +92,7 @@ impl IdSource {
     ///
     /// # Errors
     /// [`IdError`]: the message has none, and will have none when it comes again.
-    pub fn read(&self, message: &impl Incoming) -> Result<MessageId, IdError> {
+    pub fn read(&self, message: &(impl Incoming + ?Sized)) -> Result<MessageId, IdError> {
         match &self.0 {
             Reader::CloudEvents => {
                 let (source, id) = cloud_events::read(message)?;
@@ -110,7 +110,7 @@ impl IdSource {
                 };
                 identity((&source, "source"), (&id.text_in(message.payload())?, "id in the body"))
             }
-            Reader::Function(f) => f(message),
+            Reader::Function(f) => f(&message),
         }
     }
 }

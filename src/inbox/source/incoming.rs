@@ -55,29 +55,39 @@ pub trait Incoming {
     }
 }
 
+macro_rules! forwarded {
+    () => {
+        fn payload(&self) -> &[u8] {
+            (**self).payload()
+        }
+
+        fn header(&self, name: &str) -> Result<Option<Cow<'_, [u8]>>, IdError> {
+            (**self).header(name)
+        }
+
+        fn content_type(&self) -> Result<Option<Cow<'_, [u8]>>, IdError> {
+            (**self).content_type()
+        }
+
+        fn cloud_event_attribute(&self, name: &str) -> Result<Option<Cow<'_, [u8]>>, IdError> {
+            (**self).cloud_event_attribute(name)
+        }
+
+        fn broker_id(&self, source: &str) -> Result<MessageId, IdError> {
+            (**self).broker_id(source)
+        }
+
+        fn deliveries(&self) -> Option<u64> {
+            (**self).deliveries()
+        }
+    };
+}
+
 /// So that a consumer keeps what it acknowledges by.
 impl<M: Incoming + ?Sized> Incoming for Arc<M> {
-    fn payload(&self) -> &[u8] {
-        (**self).payload()
-    }
+    forwarded!();
+}
 
-    fn header(&self, name: &str) -> Result<Option<Cow<'_, [u8]>>, IdError> {
-        (**self).header(name)
-    }
-
-    fn content_type(&self) -> Result<Option<Cow<'_, [u8]>>, IdError> {
-        (**self).content_type()
-    }
-
-    fn cloud_event_attribute(&self, name: &str) -> Result<Option<Cow<'_, [u8]>>, IdError> {
-        (**self).cloud_event_attribute(name)
-    }
-
-    fn broker_id(&self, source: &str) -> Result<MessageId, IdError> {
-        (**self).broker_id(source)
-    }
-
-    fn deliveries(&self) -> Option<u64> {
-        (**self).deliveries()
-    }
+impl<M: Incoming + ?Sized> Incoming for &M {
+    forwarded!();
 }

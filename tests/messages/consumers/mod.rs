@@ -1,5 +1,6 @@
 //! Consumers of real brokers: what M9 says to do with each answer of the inbox.
 
+mod chain;
 mod engine;
 mod handler;
 mod http;

@@ -23,13 +23,13 @@ async fn connect() -> Context {
 }
 
 /// A stream of its own, and one for what is put aside.
-struct Queue {
-    jetstream: Context,
-    name: String,
+pub(super) struct Queue {
+    pub(super) jetstream: Context,
+    pub(super) name: String,
 }
 
 impl Queue {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let name = format!("t-{}", uuid::Uuid::new_v4().simple());
         let jetstream = connect().await;
         for name in [name.clone(), format!("{name}-dead")] {
@@ -43,7 +43,7 @@ impl Queue {
         Self { jetstream: connect().await, name: name.to_owned() }
     }
 
-    async fn send(&self, id: &str, body: &str) {
+    pub(super) async fn send(&self, id: &str, body: &str) {
         let mut headers = async_nats::HeaderMap::new();
         headers.insert("Nats-Msg-Id", id);
         let sent = self.jetstream.publish_with_headers(self.name.clone(), headers, body.to_owned().into()).await;
@@ -51,7 +51,7 @@ impl Queue {
     }
 
     /// The durable consumer that all processes share.
-    async fn durable(&self, ack_wait: Duration) -> PullConsumer {
+    pub(super) async fn durable(&self, ack_wait: Duration) -> PullConsumer {
         let config =
             Pull { durable_name: Some("shop".into()), ack_policy: AckPolicy::Explicit, ack_wait, ..Default::default() };
         let stream = self.jetstream.get_stream(&self.name).await.unwrap();
@@ -78,7 +78,7 @@ impl Queue {
 }
 
 /// The recipe of the guide: what to tell the broker.
-async fn settle(queue: &Queue, message: &Message, answer: &Answer) -> Result<(), async_nats::Error> {
+pub(super) async fn settle(queue: &Queue, message: &Message, answer: &Answer) -> Result<(), async_nats::Error> {
     match answer {
         Ok(Processed::First(()) | Processed::Duplicate) => message.ack().await,
         Ok(Processed::Busy { retry_after }) => message.ack_with(AckKind::Nak(Some(*retry_after))).await,
@@ -112,7 +112,7 @@ fn ids() -> IdSource {
     IdSource::broker("orders")
 }
 
-async fn next(durable: &PullConsumer) -> Message {
+pub(super) async fn next(durable: &PullConsumer) -> Message {
     let mut messages = durable.stream().max_messages_per_batch(1).messages().await.unwrap();
     messages.next().await.unwrap().unwrap()
 }

@@ -33,15 +33,15 @@ async fn connect() -> (Connection, Channel) {
 }
 
 /// A queue of its own, and one for what is put aside.
-struct Queue {
-    name: String,
+pub(super) struct Queue {
+    pub(super) name: String,
     _connection: Connection,
     channel: Channel,
 }
 
 impl Queue {
     /// A quorum queue: it counts deliveries.
-    async fn quorum() -> Self {
+    pub(super) async fn quorum() -> Self {
         Self::new("quorum").await
     }
 
@@ -91,7 +91,7 @@ impl Queue {
         self.channel.basic_consume(self.name.clone().into(), "".into(), options, arguments).await.unwrap()
     }
 
-    async fn next(&self) -> Arc<Delivery> {
+    pub(super) async fn next(&self) -> Arc<Delivery> {
         Arc::new(self.deliveries().await.next().await.unwrap().unwrap())
     }
 }

@@ -23,14 +23,14 @@ async fn connect() -> MultiplexedConnection {
 }
 
 /// A stream of its own with its group, and one for what is put aside. A connection for each consumer.
-struct Queue {
+pub(super) struct Queue {
     redis: MultiplexedConnection,
-    name: String,
+    pub(super) name: String,
     consumer: String,
 }
 
 impl Queue {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let mut queue = Self::at(&format!("t-{}", uuid::Uuid::new_v4().simple())).await;
         let mut create = redis::cmd("XGROUP");
         create.arg("CREATE").arg(&queue.name).arg(GROUP).arg("0").arg("MKSTREAM");
@@ -59,7 +59,7 @@ impl Queue {
     }
 
     /// What nobody has had yet.
-    async fn read(&mut self) -> Option<RedisEntry> {
+    pub(super) async fn read(&mut self) -> Option<RedisEntry> {
         let mut read = redis::cmd("XREADGROUP");
         read.arg("GROUP").arg(GROUP).arg(&self.consumer).arg("COUNT").arg(1).arg("BLOCK").arg(50);
         read.arg("STREAMS").arg(&self.name).arg(">");

@@ -1,6 +1,6 @@
 //! Publishers against real brokers.
 
-mod events;
+pub mod events;
 mod nats;
 mod rabbitmq;
 mod redis_streams;
