@@ -114,7 +114,7 @@ fn ids() -> IdSource {
 
 pub(super) async fn next(durable: &PullConsumer) -> Message {
     let mut messages = durable.stream().max_messages_per_batch(1).messages().await.unwrap();
-    messages.next().await.unwrap().unwrap()
+    tokio::time::timeout(Duration::from_secs(20), messages.next()).await.expect("no message").unwrap().unwrap()
 }
 
 // M9, M2
@@ -281,8 +281,11 @@ async fn a_duplicate_whose_acknowledgement_fails_comes_again_at_the_brokers_pace
         let answer = service.deliver(message.clone()).await;
         assert_eq!(n == 0, matches!(answer, Ok(Processed::First(()))), "{answer:?}");
         if n < FAILS {
-            own.jetstream.client().drain().await.unwrap();
-            soon("the connection is closed", async || message.ack().await.is_err().then_some(())).await;
+            let client = own.jetstream.client();
+            client.drain().await.unwrap();
+            let is_closed = async || client.publish("nobody", "".into()).await.is_err().then_some(());
+            soon("the connection is closed", is_closed).await;
+            assert!(settle(&own, &message, &answer).await.is_err());
         } else {
             settle(&own, &message, &answer).await.unwrap();
         }

@@ -92,7 +92,9 @@ impl Queue {
     }
 
     pub(super) async fn next(&self) -> Arc<Delivery> {
-        Arc::new(self.deliveries().await.next().await.unwrap().unwrap())
+        let mut deliveries = self.deliveries().await;
+        let delivery = tokio::time::timeout(Duration::from_secs(20), deliveries.next()).await.expect("no message");
+        Arc::new(delivery.unwrap().unwrap())
     }
 }
 

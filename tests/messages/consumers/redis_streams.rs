@@ -266,12 +266,14 @@ async fn a_duplicate_whose_acknowledgement_fails_is_claimed_once_each_time() {
     for n in 0..=FAILS {
         let mut own = Queue::at(&queue.name).await;
         let number: u64 = redis::cmd("CLIENT").arg("ID").query_async(&mut own.redis).await.unwrap();
-        let entry = loop {
-            match own.next(min_idle).await {
-                Some(entry) => break entry,
-                None => tokio::time::sleep(Duration::from_millis(20)).await,
+        let entry = tokio::time::timeout(Duration::from_secs(20), async {
+            loop {
+                if let Some(entry) = own.next(min_idle).await {
+                    break entry;
+                }
             }
-        };
+        });
+        let entry = entry.await.expect("no entry");
         assert_eq!(entry.deliveries(), Some(n + 1), "every delivery is settled once");
         let answer = service.deliver(entry.clone()).await;
         assert_eq!(n == 0, matches!(answer, Ok(Processed::First(()))), "{answer:?}");
