@@ -1,12 +1,13 @@
 //! Consume, process, produce (M11), and what an outbox has sent as its consumers read it.
 
 use std::future::pending;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use idempotency::inbox::source::{IdSource, Incoming};
 use idempotency::inbox::{Message, MessageId, ProcessError, Processed};
 use idempotency::outbox::publish::{Answer, NatsPublisher, Publisher, RabbitMqPublisher, RedisStreamsPublisher};
-use idempotency::outbox::{Event, Outbox};
+use idempotency::outbox::{Bucket, Event, Outbox, PendingEvent, Place};
 use idempotency::store::RedisStore;
 use idempotency::testing::outbox::{drain, refute_enqueued};
 use idempotency::{InTransaction, OutboxDialect};
@@ -15,7 +16,6 @@ use sqlx::{MySql, Postgres, Sqlite};
 use super::engine::{Engine, Shop};
 use super::handler::{Runs, consumer};
 use super::{nats, rabbitmq, redis_streams};
-use crate::publishers::events::{pending as read_by_relay, redriven};
 use crate::support::brokers::{Broker, until};
 
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +97,13 @@ async fn mark_effect_and_event_are_one_commit_on_mariadb() {
     one_commit::<MySql>().await;
 }
 
+/// An event as a relay reads it, sent anew by an operator so many times.
+fn read_by_relay(event: Event, redrives: u32) -> Arc<PendingEvent> {
+    let id = event.id_ref().copied().unwrap_or_else(uuid::Uuid::now_v7);
+    let bucket = Bucket::of(event.destination(), event.key_ref(), &id);
+    Arc::new(PendingEvent::new(Place { bucket, seq: 1 }, id, event, SystemTime::now(), redrives))
+}
+
 async fn to_nats() -> NatsPublisher {
     let publisher = NatsPublisher::connect(&Broker::Nats.url()).await.unwrap();
     until("a connection", async || publisher.max_event_bytes().is_some()).await;
@@ -110,9 +117,10 @@ async fn an_event_that_is_published_twice_is_consumed_once() {
     let _calm = Broker::Nats.calm().await;
     let (queue, shop, runs) = (nats::Queue::new().await, Shop::<Postgres>::new().await, Runs::default());
     let sent = read_by_relay(Event::new("broker", &queue.name, "order.paid", "/orders").bytes("paid"), 0);
+    let redriven = read_by_relay(sent.event().clone().id(sent.id()), 1);
     let publisher = to_nats().await;
     assert_eq!(publisher.publish(sent.clone()).await, Answer::ACKED);
-    assert_eq!(publisher.publish(redriven(&sent, 1)).await, Answer::ACKED, "another id for the broker alone");
+    assert_eq!(publisher.publish(redriven).await, Answer::ACKED, "another id for the broker alone");
     let durable = queue.durable(Duration::from_secs(30)).await;
     let service = consumer(&shop.inbox, IdSource::cloud_events(), &runs);
     for expected in ["Ok(First(()))", "Ok(Duplicate)"] {

@@ -1,6 +1,7 @@
 //! Publishers against real brokers.
 
-pub mod events;
+mod events;
+mod http;
 mod nats;
 mod rabbitmq;
 mod redis_streams;
