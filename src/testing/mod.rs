@@ -1,9 +1,11 @@
-//! For tests: the conformance kit that every store must pass, a clock to turn by hand, and what unit tests of handlers
+//! For tests: the conformance kits that every store and inbox must pass, a clock to turn by hand, and what unit tests of handlers
 //! need. Outside semver.
 
 mod client;
 mod clock;
 mod handler;
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+pub mod inbox;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub mod outbox;
 pub mod store;

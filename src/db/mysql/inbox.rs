@@ -209,7 +209,8 @@ impl MySqlInbox {
     async fn purge_table(
         &self,
         limit: u32,
-        (lock, delete): (fn(&Texts) -> &SqlStr, fn(&Texts) -> &SqlStr),
+        lock: fn(&Texts) -> &SqlStr,
+        delete: fn(&Texts) -> &SqlStr,
     ) -> Result<u64, sqlx::Error> {
         let (mut purged, mut left) = (0, limit);
         while left > 0 {
@@ -346,8 +347,10 @@ impl Rows for MySqlInbox {
 
     async fn commit(&self, lent: Lent<Self>, own: &Own) -> Result<(), Uncommitted<Self>> {
         let (inbox, own) = (self.clone(), own.clone());
-        let done = undisturbed(Box::pin(async move { Ok(commit(inbox, lent, own).await) })).await;
-        done.unwrap_or_else(|error| Err(Uncommitted::lost(Error::with_source(ErrorKind::NotRecorded, error))))
+        match undisturbed(Box::pin(async move { Ok(commit(inbox, lent, own).await) })).await {
+            Ok(done) => done,
+            Err(error) => Err(Uncommitted::lost(Error::with_source(ErrorKind::NotRecorded, error))),
+        }
     }
 
     async fn undo(&self, mut lent: Lent<Self>, failed: Option<&Own>) -> Result<(), sqlx::Error> {
@@ -377,11 +380,9 @@ impl Rows for MySqlInbox {
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, sqlx::Error> {
-        let marks = self.purge_table(limit, (|texts| &texts.lock_expired, |texts| &texts.delete_expired)).await?;
-        let failures = (
-            (|texts| &texts.lock_expired_failures) as fn(&Texts) -> &SqlStr,
-            (|texts| &texts.delete_expired_failures) as fn(&Texts) -> &SqlStr,
-        );
-        Ok(marks + self.purge_table(limit, failures).await?)
+        let marks = self.purge_table(limit, |texts| &texts.lock_expired, |texts| &texts.delete_expired).await?;
+        let failures =
+            self.purge_table(limit, |texts| &texts.lock_expired_failures, |texts| &texts.delete_expired_failures);
+        Ok(marks + failures.await?)
     }
 }
