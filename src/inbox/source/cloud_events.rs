@@ -123,8 +123,14 @@ mod tests {
 
     #[test]
     fn batches_and_other_formats_are_refused() {
-        for media_type in ["application/cloudevents-batch+json", "application/cloudevents+avro", "application/cloudevents"] {
-            assert_eq!(read(&request(&[("content-type", media_type)], "[]")), Err(IdError::Unsupported), "{media_type}");
+        for media_type in
+            ["application/cloudevents-batch+json", "application/cloudevents+avro", "application/cloudevents"]
+        {
+            assert_eq!(
+                read(&request(&[("content-type", media_type)], "[]")),
+                Err(IdError::Unsupported),
+                "{media_type}"
+            );
         }
         assert_eq!(is_structured(Some(b"application/json")), Ok(false));
         assert_eq!(is_structured(Some(b"application/cloudeventsish")), Ok(false));
@@ -133,7 +139,8 @@ mod tests {
     // CloudEvents HTTP binding, section 3.1.3.2
     #[test]
     fn fields_are_unquoted_and_decoded_once() {
-        let decoded = |text: &'static str| String::from_utf8(percent_decoded(text.as_bytes().into()).into_owned()).unwrap();
+        let decoded =
+            |text: &'static str| String::from_utf8(percent_decoded(text.as_bytes().into()).into_owned()).unwrap();
         assert_eq!(decoded("Euro%20%E2%82%AC%20%F0%9F%98%80"), "Euro € 😀");
         assert_eq!(decoded("%2525"), "%25");
         assert_eq!(decoded(r#""a \"b\" %20c""#), r#"a "b"  c"#);

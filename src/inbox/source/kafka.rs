@@ -49,7 +49,9 @@ impl Incoming for KafkaRecord {
     fn broker_id(&self, source: &str) -> Result<MessageId, IdError> {
         match self.header(MESSAGE_ID)? {
             Some(id) => super::id_source::named(source, id.as_ref(), "header message-id"),
-            None => super::id_source::placed(source, &[&self.topic, &self.partition.to_string()], &self.offset.to_string()),
+            None => {
+                super::id_source::placed(source, &[&self.topic, &self.partition.to_string()], &self.offset.to_string())
+            }
         }
     }
 }

@@ -8,8 +8,8 @@ mod cloud_events;
 mod error;
 mod http;
 mod id_source;
-mod kafka;
 mod incoming;
+mod kafka;
 #[cfg(feature = "nats")]
 mod nats;
 mod pointer;
@@ -20,7 +20,7 @@ mod redis;
 
 pub use error::IdError;
 pub use id_source::IdSource;
-pub use kafka::KafkaRecord;
 pub use incoming::Incoming;
+pub use kafka::KafkaRecord;
 #[cfg(feature = "redis")]
 pub use redis::RedisEntry;

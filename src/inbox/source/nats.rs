@@ -17,8 +17,9 @@ impl Incoming for Message {
     /// Names are compared without regard to case.
     fn header(&self, name: &str) -> Result<Option<Cow<'_, [u8]>>, IdError> {
         let fields = self.headers.iter().flat_map(async_nats::HeaderMap::iter);
-        let mut lines =
-            fields.filter(|(field, _)| AsRef::<str>::as_ref(*field).eq_ignore_ascii_case(name)).flat_map(|(_, lines)| lines);
+        let mut lines = fields
+            .filter(|(field, _)| AsRef::<str>::as_ref(*field).eq_ignore_ascii_case(name))
+            .flat_map(|(_, lines)| lines);
         let first = lines.next();
         if lines.next().is_some() {
             return Err(IdError::Repeated(format!("header {name}")));

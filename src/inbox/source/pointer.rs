@@ -171,7 +171,7 @@ mod tests {
     fn a_string_or_a_whole_number_is_found_where_the_pointer_leads() {
         assert_eq!(text("/id", r#"{"id":"evt_1"}"#).unwrap(), "evt_1");
         assert_eq!(text("/a/1/~0~1", r#"{"x":[{}],"a":[0,{"~/":7}]}"#).unwrap(), "7");
-        assert_eq!(text("/id", r#"{"id":-18446744073709551615}"#).is_err(), true, "more than 64 bits are no whole number");
+        assert!(text("/id", r#"{"id":-18446744073709551615}"#).is_err(), "more than 64 bits are no whole number");
         assert_eq!(text("/id", r#"{"\u0069d":"by an escape"}"#).unwrap(), "by an escape");
         assert_eq!(text("/", r#"{"":"empty name"}"#).unwrap(), "empty name");
         assert_eq!(text("", r#""the whole""#).unwrap(), "the whole");

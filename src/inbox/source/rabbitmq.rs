@@ -20,7 +20,9 @@ impl Incoming for Delivery {
 
     /// The header of this name; a number counts by its digits.
     fn header(&self, name: &str) -> Result<Option<Cow<'_, [u8]>>, IdError> {
-        value_of(self, name).map(|value| bytes(value).ok_or_else(|| IdError::NotText(format!("header {name}")))).transpose()
+        value_of(self, name)
+            .map(|value| bytes(value).ok_or_else(|| IdError::NotText(format!("header {name}"))))
+            .transpose()
     }
 
     fn content_type(&self) -> Result<Option<Cow<'_, [u8]>>, IdError> {
@@ -121,7 +123,8 @@ mod tests {
 
         let text = |text: &str| AMQPValue::LongString(text.as_bytes().to_vec().into());
         for prefix in ATTRIBUTE {
-            let event = delivery(false, &[(&format!("{prefix}id"), text("7")), (&format!("{prefix}source"), text("/s"))]);
+            let event =
+                delivery(false, &[(&format!("{prefix}id"), text("7")), (&format!("{prefix}source"), text("/s"))]);
             assert_eq!(IdSource::cloud_events().read(&event).unwrap(), MessageId::new("/s", "7").unwrap());
         }
         let twice = [("cloudEvents:id", text("7")), ("cloudEvents_id", text("8")), ("cloudEvents:source", text("/s"))];

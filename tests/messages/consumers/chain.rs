@@ -64,7 +64,8 @@ async fn one_commit<DB: Engine + OutboxDialect>() {
         tokio::spawn(async move { process(&shop, &outbox, &message, Ends::InAPanic).await.map(drop) })
     };
     assert!(panicked.await.unwrap_err().is_panic());
-    let dropped = tokio::time::timeout(Duration::from_millis(300), process(&shop, &outbox, &message, Ends::Never)).await;
+    let dropped =
+        tokio::time::timeout(Duration::from_millis(300), process(&shop, &outbox, &message, Ends::Never)).await;
     assert!(dropped.is_err());
     refute_enqueued(&outbox, |_| true).await;
     assert_eq!(shop.effects().await.len(), 0);
@@ -135,7 +136,8 @@ async fn an_event_that_is_published_twice_is_consumed_once() {
 // M9: what the publishers write is what the readers read, whatever brought it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_has_one_identity_by_every_broker() {
-    let (_nats, _rabbitmq, _redis) = (Broker::Nats.calm().await, Broker::RabbitMq.calm().await, Broker::Redis.calm().await);
+    let (_nats, _rabbitmq, _redis) =
+        (Broker::Nats.calm().await, Broker::RabbitMq.calm().await, Broker::Redis.calm().await);
     let (nats, rabbitmq, mut redis) =
         (nats::Queue::new().await, rabbitmq::Queue::quorum().await, redis_streams::Queue::new().await);
     let source = "/shop/caf\u{e9} 100%";

@@ -70,7 +70,11 @@ async fn handle<M: Incoming, DB: Engine>(delivery: Delivery<M, DB>, runs: Runs) 
 }
 
 /// What handles messages of this kind behind the inbox.
-pub fn consumer<M: Incoming + Send + 'static, DB: Engine>(inbox: &Inbox<DB>, ids: IdSource, runs: &Runs) -> Consumer<M> {
+pub fn consumer<M: Incoming + Send + 'static, DB: Engine>(
+    inbox: &Inbox<DB>,
+    ids: IdSource,
+    runs: &Runs,
+) -> Consumer<M> {
     let runs = runs.clone();
     let service = ServiceBuilder::new()
         .layer(InboxLayer::new(inbox.clone(), ids))
@@ -111,4 +115,3 @@ pub async fn soon<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl Fn
         tokio::time::sleep(Duration::from_millis(25)).await;
     }
 }
-

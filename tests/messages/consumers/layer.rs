@@ -29,7 +29,9 @@ fn layer<DB: Engine>(shop: &Shop<DB>) -> InboxLayer<DB> {
 }
 
 /// Writes, and then does what the body says.
-async fn handle<DB: Engine>(mut delivery: Delivery<Hook, DB>) -> Result<&'static str, Box<dyn std::error::Error + Send>> {
+async fn handle<DB: Engine>(
+    mut delivery: Delivery<Hook, DB>,
+) -> Result<&'static str, Box<dyn std::error::Error + Send>> {
     DB::write(&mut delivery.tx, "x").await.unwrap();
     match &**delivery.message.body() {
         b"fail" => Err(Box::new(std::fmt::Error)),
@@ -73,7 +75,10 @@ async fn answers<DB: Engine>() {
     assert!(matches!(answer, Ok(Processed::First("done"))), "{answer:?}");
 
     let held = deliver("c", "hold").await;
-    assert!(matches!(held, Err(DeliveryError::Inbox(ref error)) if error.kind() == ErrorKind::HeldTransaction), "{held:?}");
+    assert!(
+        matches!(held, Err(DeliveryError::Inbox(ref error)) if error.kind() == ErrorKind::HeldTransaction),
+        "{held:?}"
+    );
     assert!(matches!(deliver("c", "ok").await, Ok(Processed::Busy { .. })), "its transaction is still out");
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(matches!(deliver("c", "ok").await, Ok(Processed::First("done"))));

@@ -75,7 +75,8 @@ impl Queue {
     async fn send(&self, id: &str, body: &str) {
         let properties = BasicProperties::default().with_message_id(id.into()).with_delivery_mode(2);
         let options = BasicPublishOptions::default();
-        let sent = self.channel.basic_publish("".into(), self.name.clone().into(), options, body.as_bytes(), properties);
+        let sent =
+            self.channel.basic_publish("".into(), self.name.clone().into(), options, body.as_bytes(), properties);
         sent.await.unwrap().await.unwrap();
     }
 
@@ -261,7 +262,8 @@ async fn a_message_without_an_id_goes_to_the_dead_letters_at_once() {
     let _calm = Broker::RabbitMq.calm().await;
     let (queue, shop, runs) = (Queue::quorum().await, Shop::<Postgres>::new().await, Runs::default());
     let options = BasicPublishOptions::default();
-    let sent = queue.channel.basic_publish("".into(), queue.name.clone().into(), options, b"a", BasicProperties::default());
+    let sent =
+        queue.channel.basic_publish("".into(), queue.name.clone().into(), options, b"a", BasicProperties::default());
     sent.await.unwrap().await.unwrap();
     let (consumer, mut told) = consuming(&queue, &shop, &runs).await;
     soon("it is put aside", async || (queue.waiting(&queue.dead()).await == 1).then_some(())).await;

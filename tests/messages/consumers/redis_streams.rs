@@ -130,7 +130,12 @@ impl Queue {
 }
 
 /// Consumes until the host drops it, and tells what it has told.
-async fn consume(mut queue: Queue, min_idle: Duration, consumer: Consumer<RedisEntry>, told: impl Fn(&RedisEntry, &Answer)) {
+async fn consume(
+    mut queue: Queue,
+    min_idle: Duration,
+    consumer: Consumer<RedisEntry>,
+    told: impl Fn(&RedisEntry, &Answer),
+) {
     loop {
         let Some(entry) = queue.next(min_idle).await else { continue };
         let answer = consumer.deliver(entry.clone()).await;
@@ -244,10 +249,8 @@ async fn poison_goes_to_the_dead_letters_and_does_not_stop_the_others() {
     let service = consumer(&giving_up_after(&shop, 3).await, ids(), &runs);
     let soon_again = Duration::from_millis(100);
     let consuming = tokio::spawn(consume(Queue::at(&queue.name).await, soon_again, service, |_, _| {}));
-    soon("it is put aside", async || {
-        (Queue::at(&queue.name).await.dead_letters().await.len() == 1).then_some(())
-    })
-    .await;
+    soon("it is put aside", async || (Queue::at(&queue.name).await.dead_letters().await.len() == 1).then_some(()))
+        .await;
     soon("everything is acknowledged", async || (queue_pending(&queue.name).await == 0).then_some(())).await;
     consuming.abort();
     assert_eq!(queue.dead_letters().await, [("a".to_owned(), "fail a".to_owned())]);
