@@ -4,6 +4,7 @@
 //! - [`transactions`]: what is kept when, and what a handler must know about its transaction.
 //! - [`stores`]: which store, and what each promises.
 //! - [`foreign_calls`]: handlers that call somebody else: leases, derived keys, checkpoints, held keys.
+//! - [`messages`]: webhooks and queues: what to tell each broker, and which message it is.
 //! - [`protocol`]: headers, keys, statuses and problem types, for clients and authors of APIs.
 //! - [`testing`]: tests of handlers, of services with the layer, and of stores.
 //! - [`failures`]: what others got wrong, and what stops it here.
@@ -49,6 +50,24 @@ pub mod foreign_calls {
     #![cfg_attr(
         any(not(doctest), all(feature = "axum", feature = "postgres", feature = "testing")),
         doc = include_str!("../docs/foreign_calls.md")
+    )]
+}
+
+/// Webhooks and queues.
+pub mod messages {
+    #![cfg_attr(
+        any(
+            not(doctest),
+            all(
+                feature = "axum",
+                feature = "nats",
+                feature = "postgres",
+                feature = "rabbitmq",
+                feature = "redis",
+                feature = "sqlite"
+            )
+        ),
+        doc = include_str!("../docs/messages.md")
     )]
 }
 

@@ -31,10 +31,10 @@
 //! ```
 //!
 //! # Guides
-//! The folder `docs` holds a quickstart, the protocol for clients, guides to transactions, to clients, to operations that
-//! need no key and to testing, and a list of failures that others met. In the rendered documentation they are the modules
-//! `guide::quickstart`, `guide::protocol`, `guide::transactions`, `guide::clients`, `guide::by_design`, `guide::testing` and
-//! `guide::failures`.
+//! The folder `docs` holds a quickstart, the protocol for clients, guides to transactions, to webhooks and queues, to
+//! clients, to operations that need no key and to testing, and a list of failures that others met. In the rendered
+//! documentation they are the modules `guide::quickstart`, `guide::protocol`, `guide::transactions`, `guide::messages`,
+//! `guide::clients`, `guide::by_design`, `guide::testing` and `guide::failures`.
 //! `ARCHITECTURE.md` tells how the crate is built; marks such as H29 or S11 in this documentation are rules that it
 //! lists.
 //!
@@ -94,7 +94,7 @@ mod extract;
 pub mod fingerprint;
 #[cfg(any(doc, test))]
 pub mod guide;
-#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql", feature = "redis"))]
 pub mod inbox;
 pub mod key;
 pub mod layer;

@@ -83,6 +83,7 @@ impl PayloadDigest {
 }
 
 /// What a mark that is there means for a message (M5).
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub(super) fn is_same(stored: Option<&[u8]>, message: &Message) -> bool {
     match (stored, message.payload()) {
         (Some(stored), Some(payload)) => stored == payload.as_bytes(),

@@ -60,6 +60,8 @@ pub use postgres::{PostgresClaim, PostgresStore, PostgresStoreBuilder};
 #[cfg(all(feature = "redis", any(feature = "postgres", feature = "sqlite", feature = "mysql")))]
 pub(crate) use redis::Unwritten;
 #[cfg(feature = "redis")]
+pub(crate) use redis::window;
+#[cfg(feature = "redis")]
 pub use redis::{RedisClaim, RedisStore, RedisStoreBuilder};
 pub(crate) use request::Fingerprints;
 pub use request::{ClaimRequest, Fence, Token};

@@ -97,7 +97,7 @@ impl ClaimRequest {
 pub struct Token(Uuid);
 
 impl Token {
-    fn random() -> Self {
+    pub(crate) fn random() -> Self {
         // Not from the system each time, which takes longer than all else that a claim needs.
         Self(uuid::Builder::from_random_bytes(rand::random()).into_uuid())
     }

@@ -4,22 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::cluster::ClusterClientBuilder;
-use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType};
-use redis::{Client, ConnectionInfo, IntoConnectionInfo, RedisError, RedisResult};
-use tokio::sync::Mutex;
+use redis::IntoConnectionInfo;
+use redis::sentinel::SentinelNodeConnectionInfo;
 
 use super::RedisStore;
 use super::claim::Replicas;
-use super::connection::Target;
-use super::fault::fault;
-use super::link::Link;
-use crate::error::{Error, ErrorKind};
+use super::place::{Place, setup};
+use crate::error::Error;
 use crate::store::OnUnknown;
-
-/// How often the crate asks a cluster again within one call, and how long it waits before, in milliseconds.
-const CLUSTER_RETRIES: u32 = 3;
-const CLUSTER_PAUSE: (u64, u64) = (10, 100);
 
 /// Builds a [`RedisStore`].
 #[must_use]
@@ -33,12 +25,6 @@ pub struct RedisStoreBuilder {
     replicas: Option<Replicas>,
 }
 
-enum Place {
-    Single(RedisResult<ConnectionInfo>),
-    Sentinel { sentinels: RedisResult<Vec<ConnectionInfo>>, name: String, node: Option<SentinelNodeConnectionInfo> },
-    Cluster(RedisResult<Vec<ConnectionInfo>>),
-}
-
 /// A lease that is shorter than the clocks and networks it is made of holds nothing (S5).
 pub(super) fn checked(lease: Duration) -> Result<(), Error> {
     if lease < Duration::from_millis(3) {
@@ -47,16 +33,12 @@ pub(super) fn checked(lease: Duration) -> Result<(), Error> {
     Ok(())
 }
 
-fn setup(what: &'static str) -> Error {
-    Error::with_source(ErrorKind::Setup, what)
-}
-
-fn wrong_address(error: &RedisError) -> Error {
-    Error::with_source(ErrorKind::Setup, fault(error))
-}
-
-fn all(addresses: impl IntoIterator<Item = impl IntoConnectionInfo>) -> RedisResult<Vec<ConnectionInfo>> {
-    addresses.into_iter().map(IntoConnectionInfo::into_connection_info).collect()
+/// The braces would choose the node.
+pub(super) fn check_prefix(prefix: &str) -> Result<(), Error> {
+    if prefix.is_empty() || prefix.contains(['{', '}']) {
+        return Err(setup("a prefix must not be empty nor have braces"));
+    }
+    Ok(())
 }
 
 impl RedisStoreBuilder {
@@ -73,25 +55,23 @@ impl RedisStoreBuilder {
     }
 
     pub(super) fn single(server: impl IntoConnectionInfo) -> Self {
-        Self::new(Place::Single(server.into_connection_info()))
+        Self::new(Place::single(server))
     }
 
     pub(super) fn sentinel(
         sentinels: impl IntoIterator<Item = impl IntoConnectionInfo>,
         name: impl Into<String>,
     ) -> Self {
-        Self::new(Place::Sentinel { sentinels: all(sentinels), name: name.into(), node: None })
+        Self::new(Place::sentinel(sentinels, name))
     }
 
     pub(super) fn cluster(nodes: impl IntoIterator<Item = impl IntoConnectionInfo>) -> Self {
-        Self::new(Place::Cluster(all(nodes)))
+        Self::new(Place::cluster(nodes))
     }
 
     /// How the servers that sentinels name are spoken to: TLS, user, password, database. No effect elsewhere.
     pub fn sentinel_node(mut self, settings: SentinelNodeConnectionInfo) -> Self {
-        if let Place::Sentinel { node, .. } = &mut self.place {
-            *node = Some(settings);
-        }
+        self.place.speak_to_nodes(settings);
         self
     }
 
@@ -144,44 +124,21 @@ impl RedisStoreBuilder {
     /// braces (they would choose the node), replicas that may take longer than an answer.
     pub fn build(self) -> Result<RedisStore, Error> {
         checked(self.lease)?;
-        if self.prefix.is_empty() || self.prefix.contains(['{', '}']) {
-            return Err(setup("a prefix must not be empty nor have braces"));
-        }
+        check_prefix(&self.prefix)?;
         // `WAIT` with 0 would wait without an end.
         if self.replicas.is_some_and(|replicas| {
             replicas.within < Duration::from_millis(1) || replicas.within >= self.response_timeout
         }) {
             return Err(setup("replicas must have at least 1 ms, and less than the response time-out"));
         }
-        let target =
-            target(self.place, self.connect_timeout, self.response_timeout).map_err(|error| wrong_address(&error))?;
         Ok(RedisStore {
-            link: Arc::new(Link::new(target, self.connect_timeout, self.response_timeout)),
+            link: Arc::new(self.place.link(self.connect_timeout, self.response_timeout)?),
             prefix: self.prefix.into(),
             lease: self.lease,
             on_unknown: self.on_unknown,
             replicas: self.replicas,
         })
     }
-}
-
-fn target(place: Place, connect: Duration, response: Duration) -> RedisResult<Target> {
-    Ok(match place {
-        Place::Single(server) => Target::Single(Client::open(server?)?),
-        Place::Sentinel { sentinels, name, node } => {
-            Target::Sentinel(Mutex::new(SentinelClient::build(sentinels?, name, node, SentinelServerType::Master)?))
-        }
-        Place::Cluster(nodes) => Target::Cluster(
-            ClusterClientBuilder::new(nodes?)
-                .connection_timeout(connect)
-                .response_timeout(response)
-                .overall_response_timeout(Some(response))
-                .retries(CLUSTER_RETRIES)
-                .min_retry_wait(CLUSTER_PAUSE.0)
-                .max_retry_wait(CLUSTER_PAUSE.1)
-                .build()?,
-        ),
-    })
 }
 
 impl fmt::Debug for RedisStoreBuilder {
@@ -198,6 +155,7 @@ impl fmt::Debug for RedisStoreBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     const URL: &str = "redis://127.0.0.1:1";
 

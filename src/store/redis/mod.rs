@@ -9,10 +9,12 @@ mod entry;
 mod fault;
 mod link;
 mod operate;
+mod place;
 mod reply;
 mod scan;
 mod scripts;
 mod server;
+pub(crate) mod window;
 
 use std::fmt;
 use std::fmt::Write as _;

@@ -22,6 +22,10 @@ pub(super) enum Step {
     Stop,
     Look,
     Operate,
+    WindowEnter,
+    WindowDone,
+    WindowFree,
+    WindowRenew,
 }
 
 /// The scripts as one generation of servers takes them.
@@ -34,6 +38,10 @@ pub(super) struct Scripts {
     stop: Text,
     look: Text,
     operate: Text,
+    window_enter: Text,
+    window_done: Text,
+    window_free: Text,
+    window_renew: Text,
 }
 
 struct Text {
@@ -55,6 +63,10 @@ impl Scripts {
             stop: ending(include_str!("lua/stop.lua")),
             look: plain(include_str!("lua/look.lua")),
             operate: ending(include_str!("lua/operate.lua")),
+            window_enter: plain(include_str!("window/lua/enter.lua")),
+            window_done: ending(include_str!("window/lua/done.lua")),
+            window_free: ending(include_str!("window/lua/free.lua")),
+            window_renew: ending(include_str!("window/lua/renew.lua")),
         }
     }
 
@@ -68,6 +80,10 @@ impl Scripts {
             Step::Stop => &self.stop,
             Step::Look => &self.look,
             Step::Operate => &self.operate,
+            Step::WindowEnter => &self.window_enter,
+            Step::WindowDone => &self.window_done,
+            Step::WindowFree => &self.window_free,
+            Step::WindowRenew => &self.window_renew,
         }
     }
 
@@ -114,8 +130,14 @@ mod tests {
     fn a_new_claim_never_goes_past_the_limit_of_memory() {
         for (knows_flags, flagged) in [(true, true), (false, false)] {
             let scripts = Scripts::new(knows_flags);
-            assert!(!scripts.text(Step::Claim).code.starts_with("#!"));
-            for step in [Step::Renew, Step::Complete, Step::Release, Step::Hold, Step::Stop, Step::Operate] {
+            for step in [Step::Claim, Step::WindowEnter] {
+                assert!(!scripts.text(step).code.starts_with("#!"), "{step:?}");
+            }
+            let of_window = [Step::WindowDone, Step::WindowFree, Step::WindowRenew];
+            for step in [Step::Renew, Step::Complete, Step::Release, Step::Hold, Step::Stop, Step::Operate]
+                .into_iter()
+                .chain(of_window)
+            {
                 assert_eq!(scripts.text(step).code.starts_with(ALLOW_OOM), flagged, "{step:?}");
             }
         }
