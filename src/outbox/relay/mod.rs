@@ -1,1 +1,4 @@
 //! Moves events from the table to their destinations.
+
+#[doc(hidden)]
+pub mod plan;
