@@ -108,7 +108,7 @@ pub mod testing;
 pub use attempt::Attempt;
 pub use clock::{Clock, SystemClock};
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
-pub use db::{Dialect, InTransaction, LeaseDialect, Tx, TxError, is_retryable};
+pub use db::{Dialect, InTransaction, LeaseDialect, OutboxDialect, Tx, TxError, is_retryable};
 pub use derive::{DeterministicId, IdPart, uuid_v5};
 pub use error::{Error, ErrorKind};
 #[cfg(feature = "axum")]
