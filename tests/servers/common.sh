@@ -6,6 +6,7 @@
 #   NAME_need     finds the programs; false when they are missing
 #   NAME_install  brings them, or says exactly what to install and returns non-zero
 #   NAME_start    starts a private server on loopback as an unprivileged user and calls `publish VARIABLE VALUE`
+#   NAME_await    only where NAME_start merely begins the start: waits until the server is up, and publishes then
 #   NAME_stop     stops it and waits for it; harmless when it never started
 
 say() { printf 'tests/run: %s\n' "$*" >&2; }
@@ -81,7 +82,7 @@ alive() { # PID MARK
     kill -0 "$1" 2>/dev/null || return 1
     [ -r "/proc/$1/cmdline" ] || return 0
     # A process that has exited and was not reaped has an empty command line.
-    tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep -qF -- "$2"
+    { tr '\0' ' ' <"/proc/$1/cmdline"; } 2>/dev/null | grep -qF -- "$2"
 }
 
 # Sends SIGNAL, waits up to ten seconds, then kills that process.

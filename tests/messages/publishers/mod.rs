@@ -1,1 +1,4 @@
 //! Publishers against real brokers.
+
+mod events;
+mod nats;
