@@ -1,5 +1,7 @@
 //! Relays' and operators' side.
 
+mod scan;
+
 use std::time::Duration;
 
 use sqlx::postgres::{PgPool, PgRow};

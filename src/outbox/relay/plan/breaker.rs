@@ -113,50 +113,52 @@ const LONGEST_ASKED: Duration = Duration::from_secs(3_600);
 mod tests {
     use super::*;
 
-    const MS: fn(u64) -> Duration = Duration::from_millis;
-    const BACKOFF: Backoff = Backoff { base: MS(100), cap: MS(1_000) };
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+    const BACKOFF: Backoff = Backoff { base: ms(100), cap: ms(1_000) };
 
     // M34
     #[test]
     fn an_open_breaker_lets_one_event_try() {
         let mut breaker = Breaker::new(BACKOFF);
-        assert!(breaker.failed(MS(0), MS(5), None, u32::MAX));
-        assert!(!breaker.allows(MS(104)));
-        assert!(breaker.allows(MS(105)));
+        assert!(breaker.failed(ms(0), ms(5), None, u32::MAX));
+        assert!(!breaker.allows(ms(104)));
+        assert!(breaker.allows(ms(105)));
         breaker.sent();
-        assert!(!breaker.allows(MS(106)));
-        assert!(breaker.failed(MS(105), MS(110), None, u32::MAX));
-        assert_eq!(breaker.opens_at(), Some(MS(310)));
+        assert!(!breaker.allows(ms(106)));
+        assert!(breaker.failed(ms(105), ms(110), None, u32::MAX));
+        assert_eq!(breaker.opens_at(), Some(ms(310)));
         breaker.sent();
-        assert!(breaker.answered(MS(311)));
-        assert!(breaker.allows(MS(311)));
-        assert!(!breaker.answered(MS(312)));
+        assert!(breaker.answered(ms(311)));
+        assert!(breaker.allows(ms(311)));
+        assert!(!breaker.answered(ms(312)));
     }
 
     // M34: 256 events under way fail at once, and that is one failure.
     #[test]
     fn a_window_of_failures_counts_once() {
         let mut breaker = Breaker::new(BACKOFF);
-        assert!(breaker.failed(MS(0), MS(10), None, u32::MAX));
+        assert!(breaker.failed(ms(0), ms(10), None, u32::MAX));
         for _ in 0..255 {
-            assert!(!breaker.failed(MS(0), MS(11), None, u32::MAX));
+            assert!(!breaker.failed(ms(0), ms(11), None, u32::MAX));
         }
-        assert_eq!(breaker.opens_at(), Some(MS(110)));
+        assert_eq!(breaker.opens_at(), Some(ms(110)));
         // Answers to what was sent before come while the probe is out.
         breaker.sent();
-        assert!(!breaker.failed(MS(1), MS(112), None, u32::MAX));
-        assert!(!breaker.allows(MS(10_000)));
+        assert!(!breaker.failed(ms(1), ms(112), None, u32::MAX));
+        assert!(!breaker.allows(ms(10_000)));
     }
 
     // M34
     #[test]
     fn a_destination_may_ask_for_more_time() {
         let mut breaker = Breaker::new(BACKOFF);
-        breaker.failed(MS(0), MS(0), Some(MS(5_000)), 0);
-        assert_eq!(breaker.opens_at(), Some(MS(5_000)));
-        breaker.failed(MS(0), MS(1), Some(MS(7_000)), 0);
-        assert_eq!(breaker.opens_at(), Some(MS(7_001)));
-        breaker.failed(MS(0), MS(2), Some(MS(1)), 0);
-        assert_eq!(breaker.opens_at(), Some(MS(7_001)));
+        breaker.failed(ms(0), ms(0), Some(ms(5_000)), 0);
+        assert_eq!(breaker.opens_at(), Some(ms(5_000)));
+        breaker.failed(ms(0), ms(1), Some(ms(7_000)), 0);
+        assert_eq!(breaker.opens_at(), Some(ms(7_001)));
+        breaker.failed(ms(0), ms(2), Some(ms(1)), 0);
+        assert_eq!(breaker.opens_at(), Some(ms(7_001)));
     }
 }

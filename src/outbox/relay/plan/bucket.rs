@@ -13,10 +13,8 @@ use super::{Admitted, Lane, LaneName, Place, Positions, Row, Slot, State};
 pub struct Note {
     /// The event's id.
     pub id: Uuid,
-    /// Failed attempts.
+    /// Failed attempts, and those that were recorded beforehand and whose process vanished.
     pub attempts: u32,
-    /// Attempts recorded beforehand that have not ended.
-    pub crashes: u32,
     /// When it is tried again. `None`: it waits for an operator.
     pub again: Option<Duration>,
 }
@@ -129,8 +127,7 @@ impl<E> Bucket<E> {
             row: (state == State::Ready).then(|| Arc::new(row)),
             state,
             attempts: note.map_or(0, |note| note.attempts),
-            crashes: note.map_or(0, |note| note.crashes),
-            careful: self.careful || note.is_some_and(|note| note.crashes > 0),
+            careful: self.careful,
         };
         if !self.lanes.contains_key(&name) {
             self.lanes.insert(name.clone(), Lane::new(self.lane_most));
@@ -185,14 +182,14 @@ impl<E> Bucket<E> {
         let again = note.and_then(|note| note.again).unwrap_or(now);
         let Some(failing) = &mut self.failing else { return again };
         let Some(known) = failing.get_mut(&seq) else { return again };
-        *known = Note { again: Some(again), ..note.unwrap_or(Note { attempts: 0, crashes: 0, ..*known }) };
-        let Note { attempts, crashes, .. } = *known;
+        *known = Note { again: Some(again), ..note.unwrap_or(Note { attempts: 0, ..*known }) };
+        let attempts = known.attempts;
         if let Some(name) = self.index.get(&seq).cloned() {
             self.lane(&name, |lane, _| {
                 let waiting = |state| matches!(state, State::Until(_) | State::Stopped);
                 if let Some(slot) = lane.slot(seq).filter(|slot| waiting(slot.state)) {
                     slot.state = State::Until(again);
-                    (slot.attempts, slot.crashes, slot.careful) = (attempts, crashes, crashes > 0);
+                    slot.attempts = attempts;
                 }
             });
         }
@@ -263,8 +260,7 @@ impl<E> Bucket<E> {
             lane.hold(seq, note.again.map_or(State::Stopped, State::Until), displaced);
             if let Some(slot) = lane.slot(seq) {
                 slot.attempts = note.attempts;
-                slot.crashes = note.crashes;
-                slot.careful = note.crashes > 0;
+                slot.careful = false;
             }
         });
     }

@@ -32,10 +32,8 @@ pub struct Slot<E> {
     pub row: Option<Arc<Row<E>>>,
     /// Where it stands.
     pub state: State,
-    /// Failed attempts.
+    /// Failed attempts, and those that were recorded beforehand and whose process vanished.
     pub attempts: u32,
-    /// Attempts that were recorded beforehand and whose process vanished.
-    pub crashes: u32,
     /// Whether its next attempt is recorded beforehand.
     pub careful: bool,
 }
@@ -252,7 +250,7 @@ mod tests {
             event: (),
         };
         let row = Some(Arc::new(row));
-        Slot { seq, id: Uuid::nil(), row, state: State::Ready, attempts: 0, crashes: 0, careful: false }
+        Slot { seq, id: Uuid::nil(), row, state: State::Ready, attempts: 0, careful: false }
     }
 
     fn lane(seqs: impl IntoIterator<Item = i64>) -> Lane<()> {

@@ -65,8 +65,8 @@ pub struct Handout<E> {
     pub row: Arc<Row<E>>,
     /// Failed attempts so far.
     pub attempts: u32,
-    /// Attempts recorded beforehand, this one included, if this one is.
-    pub crashes: u32,
+    /// Whether this one is recorded beforehand.
+    pub trial: bool,
     /// When, for the answer.
     pub sent: Duration,
     /// What the destination had acked by then.
@@ -80,8 +80,10 @@ pub struct Failure<E> {
     pub owned: Owned,
     /// The event.
     pub row: Arc<Row<E>>,
-    /// Failed attempts.
+    /// Failed attempts, this one included if it counts.
     pub attempts: u32,
+    /// What that adds to those on record: -1 where one was recorded beforehand that does not count.
+    pub count: i32,
     /// From now. `None`: it waits for an operator.
     pub retry_in: Option<Duration>,
     /// When it is tried again.

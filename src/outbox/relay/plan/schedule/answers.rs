@@ -14,7 +14,7 @@ impl<E> Scheduler<E> {
         let lane = row.lane();
         let Some(destination) = self.destinations.get_mut(&row.destination) else { return };
         destination.heard = now;
-        if handout.crashes > 0 {
+        if handout.trial {
             self.resolve_caution();
         }
         let Some(destination) = self.destinations.get_mut(&row.destination) else { return };
@@ -64,9 +64,11 @@ impl<E> Scheduler<E> {
             Verdict::Block { attempts } | Verdict::Park { attempts } | Verdict::Bury { attempts } => (attempts, None),
         };
         let again = retry_in.map(|wait| now.saturating_add(wait));
-        let note = Note { id: row.id, attempts, crashes: 0, again };
+        let note = Note { id: row.id, attempts, again };
+        let counted = attempts > handout.attempts;
+        let count = i32::from(counted) - i32::from(handout.trial);
         let failure =
-            Failure { owned: *owned, row: Arc::clone(row), attempts, retry_in, again, error: Arc::clone(error) };
+            Failure { owned: *owned, row: Arc::clone(row), attempts, count, retry_in, again, error: Arc::clone(error) };
         match verdict {
             Verdict::Done => {}
             Verdict::Away { .. } => self.put_back(handout, failure),
@@ -104,10 +106,9 @@ impl<E> Scheduler<E> {
         bucket.lane(&handout.row.lane(), |lane, _| {
             if let Some(slot) = lane.slot(handout.row.place.seq) {
                 slot.state = State::Ready;
-                slot.crashes = 0;
             }
         });
-        if handout.crashes > 0 {
+        if handout.trial {
             // The attempt that was recorded beforehand has ended and does not count.
             let retry_in = Some(Duration::ZERO);
             self.writes.push_back(Write::Record(Failure { retry_in, ..failure }));

@@ -35,29 +35,30 @@ impl<E> Scheduler<E> {
         let Some(bucket) = self.buckets.get_mut(&turn.bucket) else { return true };
         let owned = Owned { bucket: turn.bucket, epoch: bucket.epoch };
         let unused = bucket.draining || destination.is_paused(&turn.lane);
-        let (caution, most_crashes) = (&mut self.caution, self.settings.crashes);
+        let caution = &mut self.caution;
+        let most_attempts = destination.destined.rules.attempts.max(1);
         let window = &mut destination.window;
         let next = bucket.lane(&turn.lane, |lane, _| {
             lane.queued = false;
             let Some(next) = lane.next(per_key).filter(|_| !unused) else { return Next::Nothing };
-            let (seq, careful, crashes) = (next.seq, next.careful, next.crashes);
+            // In a bucket whose owner has vanished: its last attempt may have been that owner's last.
+            let (seq, careful, suspect) = (next.seq, next.careful, next.attempts > 0);
             let Some(row) = next.row.clone() else { return Next::Nothing };
-            if careful && crashes >= most_crashes {
+            if careful && next.attempts >= most_attempts {
                 return Next::Park(row, next.attempts);
             }
             if !window.fits(row.size) {
                 lane.queued = true;
                 return Next::Full;
             }
-            if careful && !caution.admits(crashes > 0) {
+            if careful && !caution.admits(suspect) {
                 lane.queued = true;
-                return Next::Careful { suspect: crashes > 0 };
+                return Next::Careful { suspect };
             }
             window.enter(row.size);
             let Some(slot) = lane.slot(seq) else { return Next::Nothing };
             slot.state = State::Out;
-            slot.crashes += u32::from(careful);
-            Next::Send { row, attempts: slot.attempts, crashes: slot.crashes, careful }
+            Next::Send { row, attempts: slot.attempts, careful }
         });
         match next.unwrap_or(Next::Nothing) {
             Next::Nothing => {}
@@ -68,14 +69,14 @@ impl<E> Scheduler<E> {
             Next::Careful { suspect: true } => destination.careful.push_front(turn.clone()),
             Next::Careful { suspect: false } => destination.careful.push_back(turn.clone()),
             Next::Park(row, attempts) => self.park(owned, &turn.lane, row, attempts),
-            Next::Send { row, attempts, crashes, careful } => {
+            Next::Send { row, attempts, careful } => {
                 destination.breaker.sent();
                 if destination.window.events() == 1 {
                     // The silence before is not the destination's.
                     destination.heard = now;
                 }
                 let acks = destination.acks;
-                let handout = Handout { owned, row, attempts, crashes, sent: now, acks };
+                let handout = Handout { owned, row, attempts, trial: careful, sent: now, acks };
                 actions.push(if careful { Action::RecordTrial(handout) } else { Action::Publish(handout) });
                 self.wake(turn.bucket, &turn.lane, per_key);
             }
@@ -86,13 +87,13 @@ impl<E> Scheduler<E> {
     /// A row that may have killed as many processes as are allowed.
     fn park(&mut self, owned: Owned, lane: &LaneName, row: Arc<super::super::Row<E>>, attempts: u32) {
         let (seq, id) = (row.place.seq, row.id);
-        let note = super::super::Note { id, attempts, crashes: 0, again: None };
+        let note = super::super::Note { id, attempts, again: None };
         if let Some(bucket) = self.bucket(owned) {
             bucket.hold(seq, note);
         }
         self.counts.blocked += 1;
         let error: Arc<str> = "the process vanished while this event was published".into();
-        self.writes.push_back(Write::Record(Failure { owned, row, attempts, retry_in: None, again: None, error }));
+        self.writes.push_back(Write::Record(Failure { owned, row, attempts, count: 0, retry_in: None, again: None, error }));
         self.wake_lane(owned.bucket, lane);
     }
 
@@ -122,7 +123,6 @@ impl<E> Scheduler<E> {
             bucket.lane(&lane, |lane, _| {
                 if let Some(slot) = lane.slot(row.place.seq) {
                     slot.state = State::Ready;
-                    slot.crashes = slot.crashes.saturating_sub(1);
                 }
             });
         }
@@ -147,5 +147,5 @@ enum Next<E> {
     Full,
     Careful { suspect: bool },
     Park(Arc<super::super::Row<E>>, u32),
-    Send { row: Arc<super::super::Row<E>>, attempts: u32, crashes: u32, careful: bool },
+    Send { row: Arc<super::super::Row<E>>, attempts: u32, careful: bool },
 }

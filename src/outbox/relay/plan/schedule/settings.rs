@@ -23,8 +23,6 @@ pub struct Settings {
     pub look: Duration,
     /// A number must be so old before it counts as settled, see [`Horizon`](super::super::Horizon).
     pub settle: Duration,
-    /// A row is parked after so many vanished processes.
-    pub crashes: u32,
     /// After an error of the database.
     pub database: Backoff,
 }
@@ -40,7 +38,6 @@ impl Default for Settings {
             poll_idle: Duration::from_secs(1),
             look: Duration::from_secs(1),
             settle: Duration::from_secs(1),
-            crashes: 3,
             database: Backoff { base: Duration::from_millis(50), cap: Duration::from_secs(5) },
         }
     }
