@@ -104,6 +104,12 @@ pub trait Queue: scan::Scan + Sized + Send + Sync + 'static {
     /// Gives everything up and leaves. Its buckets are free at once.
     fn leave(&self, member: &Member) -> impl Answer<()>;
 
+    /// For a relay that is dropped and cannot leave: lets go of what only the end of the process would free (SQLite's lock).
+    /// What it owned is free when its lease ends, and is taken carefully.
+    fn vanish(&self, member: &Member) {
+        let _ = member;
+    }
+
     // Pending events.
 
     /// Of each bucket the first events beyond a number, in one statement; in order within a bucket (M36). Its cost does not
@@ -113,9 +119,8 @@ pub trait Queue: scan::Scan + Sized + Send + Sync + 'static {
     /// One pending event.
     fn read(&self, place: Place) -> impl Answer<Option<PendingEvent>>;
 
-    /// Deletes acked events, in one statement, and what was recorded of their failures. Returns how many were there. Not
-    /// fenced, safe to repeat.
-    fn delete(&self, acked: &[Acked]) -> impl Answer<u64>;
+    /// Deletes acked events, in one statement, and what was recorded of their failures. Not fenced, safe to repeat.
+    fn delete(&self, acked: &[Acked]) -> impl Answer<()>;
 
     // Failing events.
 

@@ -116,6 +116,13 @@ pub(crate) fn sqlite_depth(depth: usize) -> SqlStr {
     AssertSqlSafe(format!("BEGIN{savepoints}")).into_sql_str()
 }
 
+/// A text whose `{parts}` are as many repetitions of one part.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(crate) fn repeated(template: &SqlStr, part: &str, separator: &'static str, count: usize) -> SqlStr {
+    // A text of this crate, and parts that hold nothing but places for parameters.
+    AssertSqlSafe(template.as_str().replace("{parts}", &vec![part; count].join(separator))).into_sql_str()
+}
+
 #[cfg(test)]
 mod tests {
     #[allow(unused_imports)]

@@ -110,6 +110,19 @@ pub(crate) fn error_text(error: &str) -> String {
     error[..end].replace('\0', " ")
 }
 
+/// A JSON array.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+pub(crate) fn json(items: impl IntoIterator<Item: Into<serde_json::Value>>) -> serde_json::Value {
+    serde_json::Value::Array(items.into_iter().map(Into::into).collect())
+}
+
+/// Rows as a JSON array of `[bucket, number, id]`.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+pub(crate) fn triples(rows: impl IntoIterator<Item = (Place, Uuid)>) -> String {
+    let triple = |(place, id): (Place, Uuid)| serde_json::json!([place.bucket.number(), place.seq, id.to_string()]);
+    json(rows.into_iter().map(triple)).to_string()
+}
+
 fn unreadable(what: String) -> sqlx::Error {
     sqlx::Error::Decode(what.into())
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod inspect;
 pub(crate) mod lease;
+mod outbox;
 pub(crate) mod sql;
 pub(crate) mod statements;
 pub(crate) mod wait;

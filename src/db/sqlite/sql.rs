@@ -135,6 +135,7 @@ pub(crate) const PURGE_DEAD: &str = concat!(
 pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/sqlite/0001_keys.sql"),
     include_str!("../../../migrations/sqlite/0002_leases.sql"),
+    include_str!("../../../migrations/sqlite/0004_outbox.sql"),
 ];
 pub(crate) const HISTORY: &str = concat!(
     "CREATE TABLE IF NOT EXISTS idempotency_migrations (\

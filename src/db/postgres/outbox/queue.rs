@@ -148,12 +148,12 @@ impl Queue for PostgresQueue {
         query.fetch_optional(&self.pool).await?.as_ref().map(event).transpose()
     }
 
-    async fn delete(&self, acked: &[Acked]) -> Result<u64, sqlx::Error> {
+    async fn delete(&self, acked: &[Acked]) -> Result<(), sqlx::Error> {
         let query = Self::planned(&self.rows.texts.delete)
             .bind(acked.iter().map(|acked| number(acked.place.bucket)).collect::<Vec<_>>())
             .bind(acked.iter().map(|acked| acked.place.seq).collect::<Vec<_>>())
             .bind(acked.iter().map(|acked| acked.id.to_string()).collect::<Vec<_>>());
-        self.changed(query).await
+        self.changed(query).await.map(drop)
     }
 
     async fn failing(&self, buckets: &[Bucket]) -> Result<Vec<Failing>, sqlx::Error> {
