@@ -78,10 +78,11 @@ rabbitmq_configure() { # USER
     echo "$port $distribution $mapper" >"$tmp/rabbitmq.port"
     : >"$rabbitmq_dir/env.conf"
     echo '[].' >"$rabbitmq_dir/plugins"
-    # Little memory, and no alarm because of somebody else's full disk.
+    # Little memory, messages of at most 4 MiB, and no alarm because of somebody else's full disk.
     cat >"$rabbitmq_dir/rabbitmq.conf" <<CONF
 listeners.tcp.1 = 127.0.0.1:$port
 num_acceptors.tcp = 2
+max_message_size = 4194304
 vm_memory_high_watermark.absolute = 512MiB
 disk_free_limit.absolute = 16MiB
 log.console = false

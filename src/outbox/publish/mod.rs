@@ -3,6 +3,8 @@
 //! | publisher | feature | destination |
 //! |---|---|---|
 //! | `NatsPublisher` | `nats` | NATS JetStream |
+//! | `RabbitMqPublisher` | `rabbitmq` | RabbitMQ |
+//! | `RedisStreamsPublisher` | `redis` | Redis Streams |
 //! | [`LinesPublisher`] | | standard output, or any writer: a CloudEvent a line |
 //!
 //! [`ServicePublisher`] and [`PublisherService`] put tower middleware around one: time limits, rate limits.
@@ -10,9 +12,15 @@
 mod answer;
 pub mod cloud_events;
 mod lines;
+#[cfg(feature = "rabbitmq")]
+mod link;
 #[cfg(feature = "nats")]
 mod nats;
 mod publisher;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
+#[cfg(feature = "redis")]
+mod redis_streams;
 mod service;
 #[cfg(test)]
 mod testing;
@@ -22,4 +30,8 @@ pub use lines::LinesPublisher;
 #[cfg(feature = "nats")]
 pub use nats::NatsPublisher;
 pub use publisher::{Publisher, Publishing};
+#[cfg(feature = "rabbitmq")]
+pub use rabbitmq::RabbitMqPublisher;
+#[cfg(feature = "redis")]
+pub use redis_streams::RedisStreamsPublisher;
 pub use service::{PublisherService, ServicePublisher};

@@ -2,3 +2,5 @@
 
 mod events;
 mod nats;
+mod rabbitmq;
+mod redis_streams;
