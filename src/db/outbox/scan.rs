@@ -21,7 +21,7 @@ pub trait Scan {
     fn newest(&self) -> impl Answer<Option<i64>>;
 
     /// These rows, as far as they are there; in any order.
-    fn rows(&self, places: &[Place]) -> impl Answer<Vec<PendingEvent>>;
+    fn read_all(&self, places: &[Place]) -> impl Answer<Vec<PendingEvent>>;
 
     /// The rows of one key from a number on, in order.
     fn lane(&self, lane: &Lane<'_>) -> impl Answer<Vec<PendingEvent>>;

@@ -1,6 +1,8 @@
 //! Relays' and operators' side. Every call runs to its end whatever becomes of whoever asked, and what changes something
 //! does so under READ COMMITTED. A SELECT outside a transaction reads what is committed at its beginning, under any level.
 
+mod scan;
+
 use std::time::Duration;
 
 use sqlx::mysql::{MySqlQueryResult, MySqlRow};

@@ -78,6 +78,8 @@ macro_rules! write {
     }};
 }
 
+mod scan;
+
 impl SqliteQueue {
     async fn begin(&self) -> Result<Transaction<'static, Sqlite>, sqlx::Error> {
         let books = acquire(&self.books, Instant::now() + PATIENCE).await?;

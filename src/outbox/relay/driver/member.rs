@@ -9,7 +9,7 @@ use super::told::Load;
 use crate::db::outbox::{Beat, Fence, Member, Taken};
 
 /// A relay among relays.
-pub(super) struct Membership {
+pub(crate) struct Membership {
     pub(super) member: Member,
     pub(super) lease: Duration,
     /// Whether it has taken part; the first beat joins.
@@ -28,7 +28,7 @@ pub(super) struct Membership {
 }
 
 impl Membership {
-    pub(super) fn new(member: Member, lease: Duration) -> Self {
+    pub(crate) fn new(member: Member, lease: Duration) -> Self {
         Self {
             member,
             lease,

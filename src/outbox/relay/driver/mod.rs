@@ -225,7 +225,7 @@ impl<DB: OutboxDialect> Driver<DB> {
                 });
                 scheduler.paused(paused, now);
             }
-            Told::Writers { newest, asked, writers } => scheduler.writers(newest, asked, heard(writers), now),
+            Told::Writers { asked, writers } => scheduler.writers(asked, heard(writers), now),
             Told::Beat { asked, beat } => self.beaten(asked, beat),
             Told::Taken(taken) => self.membership.taken(scheduler, heard(taken).as_deref()),
             Told::Released { fences, released } => self.membership.released(&fences, heard(released).is_some()),
@@ -298,7 +298,7 @@ impl<DB: OutboxDialect> Driver<DB> {
         if !self.membership.ousted {
             let left = desk.ask(async { desk.queue()?.leave(member).await }).await;
             // Its lease ends by itself.
-            drop(heard(left));
+            let _ = heard(left);
         }
         match self.fatal.take() {
             Some(error) => Err(error),

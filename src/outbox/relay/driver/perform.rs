@@ -17,11 +17,11 @@ use crate::db::outbox::{Acked, Attempt, Cause, Fence, From, Queue};
 use crate::outbox::{Bucket, Outbox, PendingEvent};
 
 /// What the tasks of one relay share.
-pub(super) struct Desk<DB: OutboxDialect> {
-    pub(super) outbox: Outbox<DB>,
-    pub(super) owner: Uuid,
+pub(crate) struct Desk<DB: OutboxDialect> {
+    pub(crate) outbox: Outbox<DB>,
+    pub(crate) owner: Uuid,
     /// A call of the database may take so long.
-    pub(super) limit: Duration,
+    pub(crate) limit: Duration,
 }
 
 impl<DB: OutboxDialect> Clone for Desk<DB> {
@@ -93,12 +93,12 @@ impl<DB: OutboxDialect> Desk<DB> {
                 Told::Listed { reading, owned, listed }
             }
             Action::Paused => Told::Paused(self.ask(async { self.queue()?.paused().await }).await),
-            Action::Writers { spans, newest, asked } => {
+            Action::Writers { spans, newest, asked, owns } => {
                 let writers = async {
                     let spans = spans.iter().map(span).collect::<Result<Vec<Span>, Error>>()?;
                     self.queue()?.writers(&spans).await
                 };
-                Told::Writers { newest, asked, writers: self.ask(writers).await }
+                Told::Writers { asked: (newest, asked, owns), writers: self.ask(writers).await }
             }
         };
         Some(told)
@@ -165,7 +165,7 @@ impl<DB: OutboxDialect> Desk<DB> {
 
     async fn read(&self, places: &[Place]) -> Result<Vec<Row<Load>>, Error> {
         let places = places.iter().map(|at| place(*at)).collect::<Result<Vec<_>, Error>>()?;
-        Ok(self.queue()?.rows(&places).await?.into_iter().map(row).collect())
+        Ok(self.queue()?.read_all(&places).await?.into_iter().map(row).collect())
     }
 
     async fn list(&self, owned: &[Owned], now: Duration) -> Result<Vec<Listed>, Error> {

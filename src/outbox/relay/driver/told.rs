@@ -28,7 +28,7 @@ pub(super) enum Told {
     /// With the moment from which waits count.
     Listed { reading: Reading, owned: Vec<Owned>, listed: Result<Vec<Listed>, Error> },
     Paused(Result<Vec<Pause>, Error>),
-    Writers { newest: i64, asked: Duration, writers: Result<Vec<String>, Error> },
+    Writers { asked: (i64, Duration, u64), writers: Result<Vec<String>, Error> },
     Beat { asked: Duration, beat: Result<Beat, Error> },
     Taken(Result<Vec<Taken>, Error>),
     Released { fences: Vec<Fence>, released: Result<(), Error> },

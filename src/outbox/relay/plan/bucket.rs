@@ -23,6 +23,8 @@ pub struct Note {
 #[derive(Debug)]
 pub(super) struct Bucket<E> {
     pub(super) epoch: i64,
+    /// As which of all it was taken.
+    pub(super) born: u64,
     pub(super) positions: Positions,
     /// Rows that failed, by number. `None`: not read yet, and nothing else is before it is.
     pub(super) failing: Option<BTreeMap<i64, Note>>,
@@ -44,9 +46,10 @@ pub(super) struct Bucket<E> {
 }
 
 impl<E> Bucket<E> {
-    pub(super) fn new(epoch: i64, careful: bool, lane_most: usize) -> Self {
+    pub(super) fn new(epoch: i64, born: u64, careful: bool, lane_most: usize) -> Self {
         Self {
             epoch,
+            born,
             positions: Positions::default(),
             failing: None,
             careful,

@@ -30,7 +30,7 @@ impl Scan for PostgresQueue {
         }
     }
 
-    async fn rows(&self, places: &[Place]) -> Result<Vec<PendingEvent>, sqlx::Error> {
+    async fn read_all(&self, places: &[Place]) -> Result<Vec<PendingEvent>, sqlx::Error> {
         let query = Self::planned(&self.rows.texts.read_all)
             .bind(places.iter().map(|place| number(place.bucket)).collect::<Vec<_>>())
             .bind(places.iter().map(|place| place.seq).collect::<Vec<_>>());

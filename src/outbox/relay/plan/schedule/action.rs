@@ -49,6 +49,8 @@ pub enum Action<E> {
         newest: i64,
         /// When it was asked.
         asked: Duration,
+        /// How many buckets had been taken.
+        owns: u64,
     },
 }
 
@@ -120,6 +122,16 @@ pub struct Part {
     pub most: u32,
 }
 
+/// Up to this number nothing can appear any more in the buckets that were taken by then. What has appeared before may still have
+/// to be found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Settled {
+    /// The number.
+    pub seq: i64,
+    /// How many buckets had been taken.
+    pub owns: u64,
+}
+
 /// One reading of the table. The order is what makes it safe (M31): first the last number that was drawn, then the new rows, in
 /// one snapshot, then the numbers of what is there in the spans.
 #[derive(Clone, Debug)]
@@ -134,8 +146,8 @@ pub struct Poll {
     pub newest: bool,
     /// Parts of a full pass, read like new rows.
     pub passes: Vec<Part>,
-    /// Up to this number nothing could appear any more before the reading began.
-    pub settled: i64,
+    /// What was settled before the reading began.
+    pub settled: Settled,
     /// This number was drawn before the reading began.
     pub known: i64,
 }

@@ -24,7 +24,7 @@ use super::{Acked, Caution, Horizon, LaneName, Pace, Place, Window};
 use destination::{Destination, Turn};
 use writing::Write;
 
-pub use action::{Action, Failure, Handout, Listed, Owned, Part, Poll, Polled, Reading, Refill, Span};
+pub use action::{Action, Failure, Handout, Listed, Owned, Part, Poll, Polled, Reading, Refill, Settled, Span};
 pub use settings::{Destined, Settings};
 
 /// What a relay has done.
@@ -57,8 +57,9 @@ pub struct Scheduler<E> {
     horizon: Horizon,
     /// The largest number that is known to be drawn.
     newest: i64,
-    /// Up to this number nothing can appear any more; holds for a bucket when what appeared before was looked for.
-    settled: i64,
+    settled: Settled,
+    /// Buckets taken so far.
+    owns: u64,
     /// Rows that are due at a time.
     timers: BTreeSet<(Duration, Place)>,
     /// Lanes that may want more rows.
@@ -144,7 +145,8 @@ impl<E> Scheduler<E> {
             caution: Caution::new(settings.window_events),
             horizon: Horizon::new(settings.settle),
             newest: 0,
-            settled: 0,
+            settled: Settled::default(),
+            owns: 0,
             timers: BTreeSet::new(),
             hungry: VecDeque::new(),
             refilling: 0,

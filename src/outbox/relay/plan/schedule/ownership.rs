@@ -15,7 +15,10 @@ impl<E> Scheduler<E> {
         if vanished {
             self.caution.begin_again();
         }
-        self.buckets.insert(owned.bucket, Bucket::new(owned.epoch, vanished, self.settings.lane));
+        self.owns += 1;
+        // Who was at work in this bucket was not asked.
+        self.horizon.reset();
+        self.buckets.insert(owned.bucket, Bucket::new(owned.epoch, self.owns, vanished, self.settings.lane));
         self.listing.at_once();
         self.poke();
     }

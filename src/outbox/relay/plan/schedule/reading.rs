@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::super::bucket::Bucket;
 use super::super::{Admitted, LaneName, Note, Place, Row};
-use super::{Action, Listed, Owned, Part, Poll, Polled, Reading, Refill, Scheduler, Span};
+use super::{Action, Listed, Owned, Part, Poll, Polled, Reading, Refill, Scheduler, Settled, Span};
 
 impl<E> Scheduler<E> {
     pub(super) fn read(&mut self, now: Duration, actions: &mut Vec<Action<E>>) {
@@ -25,9 +25,15 @@ impl<E> Scheduler<E> {
         if let Some(poll) = self.poll(now) {
             actions.push(Action::Poll(poll));
         }
-        let spans = self.spans();
-        if !spans.is_empty() && self.asking_writers.begin(now) {
-            actions.push(Action::Writers { spans, newest: self.newest, asked: now });
+        if self.buckets.values().any(|bucket| bucket.positions.unsettled().is_some()) && self.asking_writers.begin(now) {
+            // In all buckets, up to what may be read before the answer is used.
+            let all = self.buckets.iter().map(|(number, bucket)| Span {
+                owned: Owned { bucket: *number, epoch: bucket.epoch },
+                after: bucket.positions.settled(),
+                upto: self.newest,
+            });
+            let spans = all.filter(|span| span.after < span.upto).collect();
+            actions.push(Action::Writers { spans, newest: self.newest, asked: now, owns: self.owns });
         }
     }
 
@@ -189,7 +195,9 @@ impl<E> Scheduler<E> {
                 bucket.positions.advance(if full { last } else { last.max(drawn) });
                 bucket.full = full;
                 bucket.careful &= full;
-                bucket.positions.settle(poll.settled);
+                if poll.settled.owns >= bucket.born {
+                    bucket.positions.settle(poll.settled.seq);
+                }
                 more |= full;
             }
         }
@@ -361,7 +369,12 @@ impl<E> Scheduler<E> {
     }
 
     /// Who may still commit rows up to `newest`. `None`: the database has failed.
-    pub fn writers(&mut self, newest: i64, asked: Duration, writers: Option<Vec<String>>, now: Duration) {
+    pub fn writers(
+        &mut self,
+        (newest, asked, owns): (i64, Duration, u64),
+        writers: Option<Vec<String>>,
+        now: Duration,
+    ) {
         self.asking_writers.end(now);
         let Some(writers) = writers else {
             self.horizon.reset();
@@ -369,8 +382,10 @@ impl<E> Scheduler<E> {
             return;
         };
         self.database_works();
-        if let Some(settled) = self.horizon.writers(asked, newest, writers) {
-            self.settled = self.settled.max(settled);
+        if owns == self.owns
+            && let Some(seq) = self.horizon.writers(asked, newest, writers)
+        {
+            self.settled = Settled { seq: seq.max(self.settled.seq), owns };
         }
     }
 

@@ -398,10 +398,10 @@ impl World {
                 self.tell(which, move |scheduler, now| scheduler.listed(reading, &owned, listed, now));
             }
             Action::Paused => self.tell(which, |scheduler, now| scheduler.paused(Some(vec![]), now)),
-            Action::Writers { newest, asked, .. } => {
+            Action::Writers { newest, asked, owns, .. } => {
                 let writers = self.writers.iter().map(|writer| writer.name.clone()).collect();
                 let writers = (!fails).then_some(writers);
-                self.tell(which, move |scheduler, now| scheduler.writers(newest, asked, writers, now));
+                self.tell(which, move |scheduler, now| scheduler.writers((newest, asked, owns), writers, now));
             }
         }
     }
