@@ -47,7 +47,8 @@ impl Destination {
 
     /// Whether its rows are better left in the table now.
     pub(super) fn is_away(&self, now: Duration) -> bool {
-        self.paused || !self.breaker.is_closed() || self.is_stalled(now)
+        // One that is to be tried again needs an event to be tried with.
+        self.paused || !self.breaker.allows(now) || self.is_stalled(now)
     }
 
     /// Full, and silent: others shall not wait for it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::bucket::Bucket;
-use super::super::{Admitted, LaneName, Note, Place, Row};
+use super::super::{Admitted, BUCKETS, LaneName, Note, Place, Row};
 use super::{Action, Listed, Owned, Part, Poll, Polled, Reading, Refill, Scheduler, Settled, Span};
 
 impl<E> Scheduler<E> {
@@ -56,11 +56,11 @@ impl<E> Scheduler<E> {
             return None;
         }
         let free = self.free();
-        self.polling.starved = free < self.settings.ahead / 4;
-        if self.polling.starved {
+        self.polling.starved = free.is_none();
+        let Some(free) = free else {
             self.make_room(now);
             return None;
-        }
+        };
         let ready: Vec<u8> = self
             .buckets
             .iter()
@@ -80,7 +80,9 @@ impl<E> Scheduler<E> {
         for number in ready {
             let Some(bucket) = self.buckets.get(&number) else { continue };
             let owned = Owned { bucket: number, epoch: bucket.epoch };
-            let most = if bucket.full { (free / full.max(1)).clamp(LEAST, MOST) } else { LEAST };
+            // One that had little left gets little: large events come in few rows.
+            let most = (free / if bucket.full { full.max(1) } else { usize::from(BUCKETS) }).max(1);
+            let most = most.min(if bucket.full { MOST } else { LEAST });
             let most = u32::try_from(most).unwrap_or(u32::MAX);
             parts.push(Part { owned, after: bucket.positions.read(), most });
             if let Some(after) = bucket.pass && passes.len() < PASSES {
@@ -94,13 +96,15 @@ impl<E> Scheduler<E> {
         Some(Poll { reading, parts, spans: self.spans(), newest, passes, settled: self.settled, known: self.newest })
     }
 
-    /// How many more rows may be read ahead.
-    fn free(&self) -> usize {
+    /// How many more rows may be read ahead; `None` where there is not room enough to make it worth a poll.
+    fn free(&self) -> Option<usize> {
         let (rows, bytes) = self.buckets.values().map(Bucket::loaded).fold((0, 0), |sum, loaded| {
             (sum.0 + loaded.0, sum.1 + loaded.1)
         });
-        let bytes = (2 * self.settings.window_bytes).saturating_sub(bytes) / self.polling.average.max(1);
-        self.settings.ahead.saturating_sub(rows).min(bytes)
+        let (most_rows, most_bytes) = (self.settings.ahead, self.settings.window_bytes.saturating_mul(2));
+        let (rows, bytes) = (most_rows.saturating_sub(rows), most_bytes.saturating_sub(bytes));
+        let enough = rows >= most_rows / 4 && bytes >= most_bytes / 4;
+        enough.then(|| rows.min(bytes / self.polling.average.max(1)).max(1))
     }
 
     /// Rows of destinations that cannot be asked make room for others.
