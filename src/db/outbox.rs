@@ -173,6 +173,10 @@ pub trait Queue: scan::Scan + Sized + Send + Sync + 'static {
     /// Deletes dead letters, the oldest first. Returns how many.
     fn discard_dead(&self, which: &DeadLetters, most: u32) -> impl Answer<u64>;
 
+    /// How the server goes about a poll of all buckets and the deletion of many events, a line a step: for tests of the texts.
+    #[cfg(feature = "testing")]
+    fn plans(&self) -> impl Answer<[Vec<String>; 2]>;
+
     /// Deletes at most so many dead letters that are older than this, and what is left of members long gone. Returns the
     /// number of dead letters.
     fn purge(&self, older_than: Duration, most: u32) -> impl Answer<u64>;

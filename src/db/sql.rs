@@ -123,6 +123,12 @@ pub(crate) fn repeated(template: &SqlStr, part: &str, separator: &'static str, c
     AssertSqlSafe(template.as_str().replace("{parts}", &vec![part; count].join(separator))).into_sql_str()
 }
 
+/// A text that shows the plan of another one.
+#[cfg(feature = "testing")]
+pub(crate) fn explained(explain: &'static str, text: &SqlStr) -> SqlStr {
+    AssertSqlSafe(format!("{explain} {}", text.as_str())).into_sql_str()
+}
+
 #[cfg(test)]
 mod tests {
     #[allow(unused_imports)]

@@ -96,9 +96,14 @@ impl<DB: OutboxDialect> Outbox<DB> {
     }
 
     /// Where a relay of this process waits to be woken.
-    #[allow(dead_code, reason = "for the relay")]
     pub(crate) fn poke(&self) -> &Notify {
         &self.shared.poke
+    }
+
+    /// For tests of applications.
+    #[cfg(feature = "testing")]
+    pub(crate) fn rows(&self) -> &DB::Rows {
+        &self.shared.rows
     }
 
     /// For relays and operators.
@@ -108,7 +113,6 @@ impl<DB: OutboxDialect> Outbox<DB> {
     }
 
     /// A pending event with its payload as the application has written it.
-    #[allow(dead_code, reason = "for the relay")]
     pub(crate) fn decoded(&self, mut pending: PendingEvent) -> Result<PendingEvent, Error> {
         if let Some(codec) = &self.shared.settings.codec {
             let decoded = codec.decode(pending.event.payload);

@@ -4,6 +4,8 @@
 mod client;
 mod clock;
 mod handler;
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+pub mod outbox;
 pub mod store;
 
 pub use client::assert_one_key_per_operation;

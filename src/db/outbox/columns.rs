@@ -123,6 +123,14 @@ pub(crate) fn triples(rows: impl IntoIterator<Item = (Place, Uuid)>) -> String {
     json(rows.into_iter().map(triple)).to_string()
 }
 
+/// For plans: a poll of every bucket, and acks of many events.
+#[cfg(feature = "testing")]
+pub(crate) fn for_plans() -> (Vec<super::From>, Vec<super::Acked>) {
+    let ack = |bucket, seq| super::Acked { place: Place { bucket, seq }, id: Uuid::nil() };
+    let from = Bucket::all().map(|bucket| super::From { bucket, after: 0, most: 4 }).collect();
+    (from, Bucket::all().flat_map(|bucket| (1..=4).map(move |seq| ack(bucket, seq))).collect())
+}
+
 fn unreadable(what: String) -> sqlx::Error {
     sqlx::Error::Decode(what.into())
 }

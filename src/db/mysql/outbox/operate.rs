@@ -44,9 +44,8 @@ pub(super) async fn park(
     (at, of_event): (Place, Uuid),
     (attempts, error): (u32, String),
 ) -> Result<bool, sqlx::Error> {
-    sqlx::query(texts.forget_dead.clone()).bind(of_event.to_string()).execute(&mut *connection).await?;
     let bury = of(sqlx::query(texts.bury.clone()).bind(attempts).bind(error), at, of_event);
-    if bury.execute(&mut *connection).await?.rows_affected() != 1 {
+    if bury.execute(&mut *connection).await?.rows_affected() == 0 {
         return Ok(false);
     }
     delete(connection, texts, [(at, of_event)]).await?;
@@ -77,9 +76,6 @@ pub(super) async fn discard_failing(
 ) -> Result<bool, sqlx::Error> {
     let find = sqlx::query(texts.find_failing.clone()).bind(of_event.to_string());
     let rows = find.fetch_all(&mut *connection).await?;
-    let found = |row: &MySqlRow| {
-        Ok::<_, sqlx::Error>((place(row.try_get("bucket")?, row.try_get("seq")?)?, id(&text(row, "id")?)?))
-    };
     let found: Vec<_> = rows.iter().map(found).collect::<Result<_, _>>()?;
     let any = !found.is_empty();
     delete(connection, texts, found).await?;
@@ -101,4 +97,9 @@ pub(super) async fn take_dead(
     }
     sqlx::query(texts.delete_dead.clone()).bind(ids).execute(connection).await?;
     Ok(rows.len() as u64)
+}
+
+/// The row of an event, and the event.
+pub(super) fn found(row: &MySqlRow) -> Result<(Place, Uuid), sqlx::Error> {
+    Ok((place(row.try_get("bucket")?, row.try_get("seq")?)?, id(&text(row, "id")?)?))
 }

@@ -1,6 +1,8 @@
 //! Relays' and operators' side. Every call runs to its end whatever becomes of whoever asked, and what changes something
 //! does so under READ COMMITTED. A SELECT outside a transaction reads what is committed at its beginning, under any level.
 
+#[cfg(feature = "testing")]
+mod plans;
 mod scan;
 
 use std::time::Duration;
@@ -10,6 +12,7 @@ use sqlx::{MySql, MySqlConnection, MySqlPool, Row, SqlStr};
 use uuid::Uuid;
 
 use super::operate::{self, holds};
+use super::sql::Texts;
 use super::{MySqlRows, event, relays, text, texts};
 use crate::db::fault::in_claim;
 use crate::db::lease::microseconds;
@@ -39,6 +42,27 @@ fn query(text: &SqlStr) -> Bound {
 
 fn fence(text: &SqlStr, fence: &Fence) -> Bound {
     query(text).bind(fence.bucket.number()).bind(fence.epoch).bind(fence.owner.as_bytes().to_vec())
+}
+
+/// Of few lengths, so that each stays prepared: the ranges that are too many ask for nothing.
+fn padded(count: usize) -> usize {
+    count.next_power_of_two()
+}
+
+/// The text of a poll of so many buckets.
+fn ranges(texts: &Texts, count: usize) -> SqlStr {
+    repeated(&texts.poll, texts.range.as_str(), " UNION ALL ", padded(count))
+}
+
+fn polling(text: &SqlStr, from: &[From]) -> Bound {
+    let mut query = query(text);
+    for from in from {
+        query = query.bind(i16::from(from.bucket.number())).bind(from.after).bind(from.most);
+    }
+    for _ in from.len()..padded(from.len()) {
+        query = query.bind(-1_i16).bind(0_i64).bind(0_u32);
+    }
+    query
 }
 
 /// One statement that changes something.
@@ -149,14 +173,9 @@ impl Queue for MySqlQueue {
     }
 
     async fn release(&self, fences: &[Fence]) -> Result<(), sqlx::Error> {
-        let releases: Vec<Bound> = fences.iter().map(|held| fence(&self.rows.texts.release, held)).collect();
-        self.transact(move |connection, _| {
-            Box::pin(async move {
-                for release in releases {
-                    release.execute(&mut *connection).await?;
-                }
-                Ok(())
-            })
+        let fences = fences.to_vec();
+        self.call(move |connection, rows| {
+            Box::pin(async move { relays::release(connection, &rows.texts, &fences).await })
         })
         .await
     }
@@ -176,16 +195,7 @@ impl Queue for MySqlQueue {
         if from.is_empty() {
             return Ok(Vec::new());
         }
-        // Of few lengths, so that each stays prepared: those that are too many ask for nothing.
-        let length = from.len().next_power_of_two();
-        let mut query =
-            sqlx::query(repeated(&self.rows.texts.poll, self.rows.texts.range.as_str(), " UNION ALL ", length));
-        for from in from {
-            query = query.bind(i16::from(from.bucket.number())).bind(from.after).bind(from.most);
-        }
-        for _ in from.len()..length {
-            query = query.bind(-1_i16).bind(0_i64).bind(0_u32);
-        }
+        let query = polling(&ranges(&self.rows.texts, from.len()), from);
         let events: Result<Vec<_>, _> = self.fetch(query).await?.iter().map(event).collect();
         let mut events = events?;
         events.sort_unstable_by_key(PendingEvent::place);
@@ -331,9 +341,16 @@ impl Queue for MySqlQueue {
         self.take_dead(letters, most, false).await
     }
 
+    #[cfg(feature = "testing")]
+    async fn plans(&self) -> Result<[Vec<String>; 2], sqlx::Error> {
+        plans::plans(self).await
+    }
+
     async fn purge(&self, older_than: Duration, most: u32) -> Result<u64, sqlx::Error> {
         self.change(query(&self.rows.texts.forget_members)).await?;
-        self.change(query(&self.rows.texts.forget_failures)).await?;
+        let left = self.fetch(query(&self.rows.texts.left_failures)).await?;
+        let left: Vec<_> = left.iter().map(operate::found).collect::<Result<_, _>>()?;
+        self.change(query(&self.rows.texts.forget_failures).bind(triples(left))).await?;
         self.discard_dead(&DeadLetters::all().older_than(older_than), most).await
     }
 }

@@ -9,7 +9,7 @@ use super::sql::Texts;
 use super::text;
 use crate::db::mysql::call::is_found;
 use crate::db::mysql::says_duplicate;
-use crate::db::outbox::columns::bucket;
+use crate::db::outbox::columns::{bucket, json};
 use crate::db::outbox::{Beat, Fence, Member, Taken};
 use crate::outbox::Bucket;
 
@@ -78,23 +78,36 @@ pub(super) async fn take(
     if !tokens.contains(&member.token) {
         return Ok(Vec::new());
     }
-    let mut own = Vec::new();
-    for seen in seen.into_iter().filter(|seen| seen.owner.is_none_or(|owner| !tokens.contains(&owner))) {
-        if own.len() >= most {
-            break;
-        }
-        let vanished = seen.owner.is_some();
-        let take = sqlx::query(texts.take.clone())
-            .bind(member.token.as_bytes().to_vec())
-            .bind(vanished)
-            .bind(seen.bucket.number())
-            .bind(seen.epoch)
-            .bind(seen.owner.map(|owner| owner.as_bytes().to_vec()));
-        if is_found(&execute(connection, take).await?) {
-            own.push(taken(&Seen { epoch: seen.epoch + 1, vanished, ..seen }, member));
-        }
+    let is_free = |seen: &Seen| seen.owner.is_none_or(|owner| !tokens.contains(&owner));
+    let free: Vec<Seen> = seen.into_iter().filter(is_free).take(most).collect();
+    if free.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(own)
+    let take = sqlx::query(texts.take.clone()).bind(triples(&free)).bind(member.token.as_bytes().to_vec());
+    execute(connection, take).await?;
+    let now = buckets(connection, texts).await?;
+    let is_new = |now: &&Seen| now.owner == Some(member.token) && free.iter().any(|seen| seen.bucket == now.bucket);
+    Ok(now.iter().filter(is_new).map(|now| taken(now, member)).collect())
+}
+
+/// Gives buckets up.
+pub(super) async fn release(
+    connection: &mut MySqlConnection,
+    texts: &Texts,
+    fences: &[Fence],
+) -> Result<(), sqlx::Error> {
+    let held =
+        |fence: &Fence| Seen { bucket: fence.bucket, owner: Some(fence.owner), epoch: fence.epoch, vanished: false };
+    let held: Vec<Seen> = fences.iter().map(held).collect();
+    execute(connection, sqlx::query(texts.release.clone()).bind(triples(&held))).await.map(drop)
+}
+
+fn triples(seen: &[Seen]) -> String {
+    let triple = |seen: &Seen| {
+        let owner = seen.owner.map(|owner| owner.simple().to_string());
+        serde_json::json!([seen.bucket.number(), seen.epoch, owner])
+    };
+    json(seen.iter().map(triple)).to_string()
 }
 
 fn taken(seen: &Seen, member: &Member) -> Taken {

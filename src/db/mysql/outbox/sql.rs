@@ -146,11 +146,22 @@ const LANE: &str = concat!(
 const READ: &str =
     concat!("SELECT ", pending!(), " FROM {schema}idempotency_outbox AS o WHERE o.bucket = ? AND o.seq = ?");
 
-/// The rows of a JSON array of `[bucket, number, id]`, each by its primary key. Parameter: 1 the array.
-const DELETE: &str = "DELETE o, f FROM JSON_TABLE(?, '$[*]' COLUMNS (bucket TINYINT PATH '$[0]', \
-        seq BIGINT PATH '$[1]', id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin PATH '$[2]')) AS a \
+/// A JSON array of `[bucket, number, id]`. One parameter.
+macro_rules! triples {
+    () => {
+        "JSON_TABLE(?, '$[*]' COLUMNS (bucket TINYINT PATH '$[0]', seq BIGINT PATH '$[1]', \
+         id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin PATH '$[2]')) AS a"
+    };
+}
+
+/// Each by its primary key. Parameter: 1 the array.
+const DELETE: &str = concat!(
+    "DELETE o, f FROM ",
+    triples!(),
+    " \
     STRAIGHT_JOIN {schema}idempotency_outbox AS o ON o.bucket = a.bucket AND o.seq = a.seq AND o.id = a.id \
-    LEFT JOIN {schema}idempotency_outbox_failing AS f ON f.bucket = o.bucket AND f.seq = o.seq AND f.id = o.id";
+    LEFT JOIN {schema}idempotency_outbox_failing AS f ON f.bucket = o.bucket AND f.seq = o.seq AND f.id = o.id"
+);
 
 /// Parameters: 1 name, 2 token, 3 lease.
 const JOIN: &str = concat!(
@@ -173,12 +184,21 @@ const JOIN_AGAIN: &str = concat!(
 const LIVE: &str =
     concat!("SELECT name, token FROM {schema}idempotency_outbox_relay WHERE live_until > ", clock!(), " ORDER BY name");
 const BUCKETS: &str = "SELECT bucket, owner, epoch, vanished FROM {schema}idempotency_outbox_bucket ORDER BY bucket";
-/// If it still is as it was seen. Parameters: 1 token, 2 vanished, 3 bucket, 4 epoch, 5 owner or nothing.
-const TAKE: &str = "UPDATE {schema}idempotency_outbox_bucket SET owner = ?, epoch = epoch + 1, vanished = ? \
-    WHERE bucket = ? AND epoch = ? AND owner <=> ?";
-/// Parameters: 1 bucket, 2 epoch, 3 owner.
-const RELEASE: &str = "UPDATE {schema}idempotency_outbox_bucket SET owner = NULL, vanished = 0 \
-    WHERE bucket = ? AND epoch = ? AND owner = ?";
+
+/// The rows of a JSON array of `[bucket, epoch, digits of the owner or null]` that still are so. One parameter.
+macro_rules! seen {
+    () => {
+        "JSON_TABLE(?, '$[*]' COLUMNS (bucket TINYINT PATH '$[0]', epoch BIGINT PATH '$[1]', owner CHAR(32) PATH '$[2]')) AS a \
+         STRAIGHT_JOIN {schema}idempotency_outbox_bucket AS b \
+         ON b.bucket = a.bucket AND b.epoch = a.epoch AND b.owner <=> UNHEX(a.owner)"
+    };
+}
+
+/// Columns are assigned from left to right. Parameters: 1 those that were seen, 2 token.
+const TAKE: &str =
+    concat!("UPDATE ", seen!(), " SET b.vanished = b.owner IS NOT NULL, b.epoch = b.epoch + 1, b.owner = ?");
+/// Parameter: 1 those that were seen.
+const RELEASE: &str = concat!("UPDATE ", seen!(), " SET b.vanished = 0, b.owner = NULL");
 /// Parameter: 1 token.
 const RELEASE_ALL: &str = "UPDATE {schema}idempotency_outbox_bucket SET owner = NULL, vanished = 0 WHERE owner = ?";
 /// Parameters: 1 name, 2 token.
@@ -221,11 +241,9 @@ const RECORD: &str = concat!(
 const ATTEMPTS: &str =
     "SELECT attempts FROM {schema}idempotency_outbox_failing WHERE bucket = ? AND seq = ? AND id = ?";
 
-/// A letter with this id that is there is an earlier one of the same event. Parameter: 1 id.
-const FORGET_DEAD: &str = "DELETE FROM {schema}idempotency_outbox_dead WHERE id = ?";
-/// Parameters: 1 attempts, 2 error, 3 bucket, 4 number, 5 id.
+/// A letter with this id that is there is an earlier one of the same event. Parameters: 1 attempts, 2 error, 3 bucket, 4 number, 5 id.
 const BURY: &str = concat!(
-    "INSERT INTO {schema}idempotency_outbox_dead (",
+    "REPLACE INTO {schema}idempotency_outbox_dead (",
     whole!(""),
     ", seq, redrives, attempts, error, died_at) SELECT ",
     whole!("o."),
@@ -371,9 +389,15 @@ const DELETE_DEAD: &str =
     concat!("DELETE d FROM ", ids!(), " STRAIGHT_JOIN {schema}idempotency_outbox_dead AS d ON d.id = a.id");
 
 /// What was recorded of events that are not there any more.
-const FORGET_FAILURES: &str = "DELETE f FROM {schema}idempotency_outbox_failing AS f \
+const LEFT_FAILURES: &str = "SELECT f.bucket, f.seq, f.id FROM {schema}idempotency_outbox_failing AS f \
     LEFT JOIN {schema}idempotency_outbox AS o ON o.bucket = f.bucket AND o.seq = f.seq AND o.id = f.id \
     WHERE o.id IS NULL";
+/// Parameter: 1 a JSON array as for [`DELETE`].
+const FORGET_FAILURES: &str = concat!(
+    "DELETE f FROM ",
+    triples!(),
+    " STRAIGHT_JOIN {schema}idempotency_outbox_failing AS f ON f.bucket = a.bucket AND f.seq = a.seq AND f.id = a.id"
+);
 /// Members who have not been seen for a day.
 const FORGET_MEMBERS: &str =
     concat!("DELETE FROM {schema}idempotency_outbox_relay WHERE live_until < ", clock!(), " - INTERVAL 1 DAY");
@@ -403,7 +427,6 @@ texts! {
     fence: FENCE,
     record: RECORD,
     attempts: ATTEMPTS,
-    forget_dead: FORGET_DEAD,
     bury: BURY,
     is_due: IS_DUE,
     due: DUE,
@@ -421,6 +444,7 @@ texts! {
     lock_dead: LOCK_DEAD,
     redrive_dead: REDRIVE_DEAD,
     delete_dead: DELETE_DEAD,
+    left_failures: LEFT_FAILURES,
     forget_failures: FORGET_FAILURES,
     forget_members: FORGET_MEMBERS,
 }

@@ -1,5 +1,7 @@
 //! Relays' and operators' side.
 
+#[cfg(feature = "testing")]
+mod plans;
 mod scan;
 
 use std::time::Duration;
@@ -9,7 +11,7 @@ use sqlx::{Postgres, Row, SqlStr};
 use uuid::Uuid;
 
 use super::{Bound, PostgresRows, event, text, texts};
-use crate::db::fault::in_claim;
+use crate::db::fault::{Fault, fault, in_claim};
 use crate::db::lease::microseconds;
 use crate::db::migrate;
 use crate::db::outbox::columns::{bucket, count, duration, error_text, id, place};
@@ -19,6 +21,9 @@ use crate::db::sql::SchemaName;
 use crate::error::Error;
 use crate::outbox::{Bucket, DeadLetter, DeadLetters, FailingEvent, PendingEvent, Place, Stats};
 
+/// How often a statement is tried again that the server has given up.
+const TRIES: u32 = 10;
+
 /// The tables of one schema.
 #[expect(unnameable_types, reason = "part of the sealed trait `OutboxDialect`")]
 #[derive(Debug)]
@@ -26,6 +31,12 @@ pub struct PostgresQueue {
     pool: PgPool,
     schema: SchemaName,
     rows: PostgresRows,
+}
+
+/// The server has given the statement up in favour of another one, and nothing was done: pools may run their statements
+/// above READ COMMITTED.
+fn is_conflict(error: &sqlx::Error) -> bool {
+    fault::<Postgres>(error) == Fault::Conflict
 }
 
 fn number(bucket: Bucket) -> i16 {
@@ -52,6 +63,20 @@ impl PostgresQueue {
         sqlx::query(text.clone()).persistent(false)
     }
 
+    fn polling<'q>(text: &SqlStr, from: &[From]) -> Bound<'q> {
+        Self::planned(text)
+            .bind(from.iter().map(|from| number(from.bucket)).collect::<Vec<_>>())
+            .bind(from.iter().map(|from| from.after).collect::<Vec<_>>())
+            .bind(from.iter().map(|from| i64::from(from.most)).collect::<Vec<_>>())
+    }
+
+    fn deleting<'q>(text: &SqlStr, acked: &[Acked]) -> Bound<'q> {
+        Self::planned(text)
+            .bind(acked.iter().map(|acked| number(acked.place.bucket)).collect::<Vec<_>>())
+            .bind(acked.iter().map(|acked| acked.place.seq).collect::<Vec<_>>())
+            .bind(acked.iter().map(|acked| acked.id.to_string()).collect::<Vec<_>>())
+    }
+
     fn which<'q>(text: &SqlStr, which: &'q DeadLetters, most: u32) -> Bound<'q> {
         Self::planned(text)
             .bind(which.id.map(|id| id.to_string()))
@@ -63,18 +88,38 @@ impl PostgresQueue {
             .bind(i64::from(most))
     }
 
-    async fn changed(&self, query: Bound<'_>) -> Result<u64, sqlx::Error> {
-        Ok(query.execute(&self.pool).await?.rows_affected())
+    /// How many rows a statement has changed.
+    async fn changed<'q>(&self, statement: impl Fn() -> Bound<'q> + Send) -> Result<u64, sqlx::Error> {
+        let mut tries = 0_u32;
+        loop {
+            match statement().execute(&self.pool).await {
+                Err(error) if tries < TRIES && is_conflict(&error) => tries += 1,
+                done => return Ok(done?.rows_affected()),
+            }
+        }
     }
 
-    async fn counted(&self, query: Bound<'_>) -> Result<u64, sqlx::Error> {
-        Ok(count(query.fetch_one(&self.pool).await?.try_get(0)?).into())
+    /// What a statement that changes something returns.
+    async fn returned<'q>(&self, statement: impl Fn() -> Bound<'q> + Send) -> Result<Vec<PgRow>, sqlx::Error> {
+        let mut tries = 0_u32;
+        loop {
+            match statement().fetch_all(&self.pool).await {
+                Err(error) if tries < TRIES && is_conflict(&error) => tries += 1,
+                done => return done,
+            }
+        }
+    }
+
+    async fn counted<'q>(&self, statement: impl Fn() -> Bound<'q> + Send) -> Result<u64, sqlx::Error> {
+        let rows = self.returned(statement).await?;
+        Ok(count(rows.first().ok_or(sqlx::Error::RowNotFound)?.try_get(0)?).into())
     }
 
     async fn roll(&self, text: &SqlStr, member: &Member, lease: Duration) -> Result<Beat, sqlx::Error> {
-        let query = self.query(text).bind(member.name.clone()).bind(member.token.to_string()).bind(microseconds(lease));
+        let query =
+            || self.query(text).bind(member.name.clone()).bind(member.token.to_string()).bind(microseconds(lease));
         let (mut members, mut holdings) = (Vec::new(), Vec::new());
-        for row in query.fetch_all(&self.pool).await? {
+        for row in self.returned(query).await? {
             match row.try_get::<Option<String>, _>("name")? {
                 Some(name) => members.push(name),
                 None => holdings.push(taken(&row, member)?),
@@ -117,29 +162,27 @@ impl Queue for PostgresQueue {
     }
 
     async fn take(&self, member: &Member, most: u32) -> Result<Vec<Taken>, sqlx::Error> {
-        let query = self.query(&self.rows.texts.take).bind(member.token.to_string()).bind(i64::from(most));
-        query.fetch_all(&self.pool).await?.iter().map(|row| taken(row, member)).collect()
+        let query = || self.query(&self.rows.texts.take).bind(member.token.to_string()).bind(i64::from(most));
+        self.returned(query).await?.iter().map(|row| taken(row, member)).collect()
     }
 
     async fn release(&self, fences: &[Fence]) -> Result<(), sqlx::Error> {
-        let query = self
-            .query(&self.rows.texts.release)
-            .bind(fences.iter().map(|fence| number(fence.bucket)).collect::<Vec<_>>())
-            .bind(fences.iter().map(|fence| fence.epoch).collect::<Vec<_>>())
-            .bind(fences.iter().map(|fence| fence.owner.to_string()).collect::<Vec<_>>());
+        let query = || {
+            self.query(&self.rows.texts.release)
+                .bind(fences.iter().map(|fence| number(fence.bucket)).collect::<Vec<_>>())
+                .bind(fences.iter().map(|fence| fence.epoch).collect::<Vec<_>>())
+                .bind(fences.iter().map(|fence| fence.owner.to_string()).collect::<Vec<_>>())
+        };
         self.changed(query).await.map(drop)
     }
 
     async fn leave(&self, member: &Member) -> Result<(), sqlx::Error> {
-        let query = self.query(&self.rows.texts.leave).bind(member.name.clone()).bind(member.token.to_string());
+        let query = || self.query(&self.rows.texts.leave).bind(member.name.clone()).bind(member.token.to_string());
         self.changed(query).await.map(drop)
     }
 
     async fn poll(&self, from: &[From]) -> Result<Vec<PendingEvent>, sqlx::Error> {
-        let query = Self::planned(&self.rows.texts.poll)
-            .bind(from.iter().map(|from| number(from.bucket)).collect::<Vec<_>>())
-            .bind(from.iter().map(|from| from.after).collect::<Vec<_>>())
-            .bind(from.iter().map(|from| i64::from(from.most)).collect::<Vec<_>>());
+        let query = Self::polling(&self.rows.texts.poll, from);
         query.fetch_all(&self.pool).await?.iter().map(event).collect()
     }
 
@@ -149,11 +192,7 @@ impl Queue for PostgresQueue {
     }
 
     async fn delete(&self, acked: &[Acked]) -> Result<(), sqlx::Error> {
-        let query = Self::planned(&self.rows.texts.delete)
-            .bind(acked.iter().map(|acked| number(acked.place.bucket)).collect::<Vec<_>>())
-            .bind(acked.iter().map(|acked| acked.place.seq).collect::<Vec<_>>())
-            .bind(acked.iter().map(|acked| acked.id.to_string()).collect::<Vec<_>>());
-        self.changed(query).await.map(drop)
+        self.changed(|| Self::deleting(&self.rows.texts.delete, acked)).await.map(drop)
     }
 
     async fn failing(&self, buckets: &[Bucket]) -> Result<Vec<Failing>, sqlx::Error> {
@@ -162,26 +201,28 @@ impl Queue for PostgresQueue {
     }
 
     async fn record(&self, fence: &Fence, attempt: &Attempt<'_>) -> Result<Option<u32>, sqlx::Error> {
-        let query = self
-            .fenced(&self.rows.texts.record, fence, attempt.event.place, attempt.event.id)
-            .bind(attempt.count)
-            .bind(attempt.blocked)
-            .bind(microseconds(attempt.retry_in))
-            .bind(error_text(attempt.error));
-        let row = query.fetch_optional(&self.pool).await?;
-        row.map(|row| Ok(count(row.try_get::<i32, _>(0)?.into()))).transpose()
+        let query = || {
+            self.fenced(&self.rows.texts.record, fence, attempt.event.place, attempt.event.id)
+                .bind(attempt.count)
+                .bind(attempt.blocked)
+                .bind(microseconds(attempt.retry_in))
+                .bind(error_text(attempt.error))
+        };
+        let rows = self.returned(query).await?;
+        rows.first().map(|row| Ok(count(row.try_get::<i32, _>(0)?.into()))).transpose()
     }
 
     async fn park(&self, fence: &Fence, place: Place, id: Uuid, cause: &Cause<'_>) -> Result<bool, sqlx::Error> {
-        let query = self
-            .fenced(&self.rows.texts.park, fence, place, id)
-            .bind(i32::try_from(cause.attempts).unwrap_or(i32::MAX))
-            .bind(error_text(cause.error));
+        let query = || {
+            self.fenced(&self.rows.texts.park, fence, place, id)
+                .bind(i32::try_from(cause.attempts).unwrap_or(i32::MAX))
+                .bind(error_text(cause.error))
+        };
         Ok(self.changed(query).await? == 1)
     }
 
     async fn promote(&self, most: u32) -> Result<u64, sqlx::Error> {
-        self.changed(self.query(&self.rows.texts.promote).bind(i64::from(most))).await
+        self.changed(|| self.query(&self.rows.texts.promote).bind(i64::from(most))).await
     }
 
     async fn paused(&self) -> Result<Vec<Pause>, sqlx::Error> {
@@ -195,11 +236,12 @@ impl Queue for PostgresQueue {
 
     async fn set_paused(&self, pause: &Pause, paused: bool) -> Result<(), sqlx::Error> {
         let text = if paused { &self.rows.texts.pause } else { &self.rows.texts.resume };
-        let query = self
-            .query(text)
-            .bind(pause.destination.clone())
-            .bind(pause.key.is_some())
-            .bind(pause.key.clone().unwrap_or_default());
+        let query = || {
+            self.query(text)
+                .bind(pause.destination.clone())
+                .bind(pause.key.is_some())
+                .bind(pause.key.clone().unwrap_or_default())
+        };
         self.changed(query).await.map(drop)
     }
 
@@ -232,12 +274,12 @@ impl Queue for PostgresQueue {
     }
 
     async fn redrive_failing(&self, id: Uuid) -> Result<bool, sqlx::Error> {
-        let query = self.query(&self.rows.texts.redrive_failing).bind(id.to_string());
+        let query = || self.query(&self.rows.texts.redrive_failing).bind(id.to_string());
         Ok(self.changed(query).await? > 0)
     }
 
     async fn discard_failing(&self, id: Uuid) -> Result<bool, sqlx::Error> {
-        let query = self.query(&self.rows.texts.discard_failing).bind(id.to_string());
+        let query = || self.query(&self.rows.texts.discard_failing).bind(id.to_string());
         Ok(self.changed(query).await? > 0)
     }
 
@@ -255,19 +297,24 @@ impl Queue for PostgresQueue {
     }
 
     async fn count_dead(&self, which: &DeadLetters, most: u32) -> Result<u64, sqlx::Error> {
-        self.counted(Self::which(&self.rows.texts.count_dead, which, most)).await
+        self.counted(|| Self::which(&self.rows.texts.count_dead, which, most)).await
     }
 
     async fn redrive_dead(&self, which: &DeadLetters, most: u32) -> Result<u64, sqlx::Error> {
-        self.counted(Self::which(&self.rows.texts.redrive_dead, which, most)).await
+        self.counted(|| Self::which(&self.rows.texts.redrive_dead, which, most)).await
     }
 
     async fn discard_dead(&self, which: &DeadLetters, most: u32) -> Result<u64, sqlx::Error> {
-        self.counted(Self::which(&self.rows.texts.discard_dead, which, most)).await
+        self.counted(|| Self::which(&self.rows.texts.discard_dead, which, most)).await
+    }
+
+    #[cfg(feature = "testing")]
+    async fn plans(&self) -> Result<[Vec<String>; 2], sqlx::Error> {
+        plans::plans(self).await
     }
 
     async fn purge(&self, older_than: Duration, most: u32) -> Result<u64, sqlx::Error> {
-        self.changed(self.query(&self.rows.texts.forget_members)).await?;
+        self.changed(|| self.query(&self.rows.texts.forget_members)).await?;
         self.discard_dead(&DeadLetters::all().older_than(older_than), most).await
     }
 }

@@ -351,7 +351,7 @@ const RESUME: &str = "DELETE FROM {schema}idempotency_outbox_paused \
 /// Counting no further than the limit. Parameter: 1 limit.
 macro_rules! count {
     ($from:literal) => {
-        concat!("(SELECT count(*) FROM (SELECT 1 FROM {schema}", $from, " LIMIT $1) AS some)")
+        concat!("(SELECT count(*) FROM (SELECT 1 FROM {schema}", $from, " LIMIT $1) AS counted)")
     };
 }
 
@@ -423,7 +423,7 @@ const DEAD: &str = concat!(
 const COUNT_DEAD: &str = concat!(
     "SELECT count(*) FROM (SELECT 1 FROM {schema}idempotency_outbox_dead AS d WHERE ",
     which!(),
-    " LIMIT $7) AS some"
+    " LIMIT $7) AS counted"
 );
 
 macro_rules! gone {

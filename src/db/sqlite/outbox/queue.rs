@@ -1,10 +1,13 @@
 //! Relays' and operators' side.
 
+#[cfg(feature = "testing")]
+mod plans;
+
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteRow};
-use sqlx::{Row, SqlSafeStr, Sqlite, SqliteConnection, SqlitePool, Transaction};
+use sqlx::{Row, SqlSafeStr, SqlStr, Sqlite, SqliteConnection, SqlitePool, Transaction};
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
@@ -55,6 +58,16 @@ fn which<'q>(text: &'static str, which: &'q DeadLetters, most: u32) -> Bound<'q>
 /// By bucket, number and id.
 fn of<'q>(text: &'static str, place: Place, id: Uuid) -> Bound<'q> {
     sqlx::query(text).bind(place.bucket.number()).bind(place.seq).bind(id.to_string())
+}
+
+/// The text of a poll of so many buckets.
+fn ranges(count: usize) -> SqlStr {
+    repeated(&sql::POLL.into_sql_str(), sql::RANGE, " UNION ALL ", count)
+}
+
+fn polling<'q>(text: SqlStr, from: &[From]) -> Bound<'q> {
+    let range = |query: Bound<'q>, from: &From| query.bind(from.bucket.number()).bind(from.after).bind(from.most);
+    from.iter().fold(sqlx::query(text), range)
 }
 
 async fn changed(query: Bound<'_>, connection: &mut SqliteConnection) -> Result<u64, sqlx::Error> {
@@ -166,10 +179,8 @@ impl Queue for SqliteQueue {
         if from.is_empty() {
             return Ok(Vec::new());
         }
-        let text = repeated(&sql::POLL.into_sql_str(), sql::RANGE, " UNION ALL ", from.len());
-        let range =
-            |query: Bound<'static>, from: &From| query.bind(from.bucket.number()).bind(from.after).bind(from.most);
-        let rows = look!(self, from.iter().fold(sqlx::query(text.clone()), range))?;
+        let text = ranges(from.len());
+        let rows = look!(self, polling(text.clone(), from))?;
         let events: Result<Vec<_>, _> = rows.iter().map(event).collect();
         let mut events = events?;
         events.sort_unstable_by_key(PendingEvent::place);
@@ -331,6 +342,11 @@ impl Queue for SqliteQueue {
         sqlx::query(sql::DELETE_DEAD).bind(ids.as_str()).execute(&mut *transaction).await?;
         transaction.commit().await?;
         Ok(number)
+    }
+
+    #[cfg(feature = "testing")]
+    async fn plans(&self) -> Result<[Vec<String>; 2], sqlx::Error> {
+        plans::plans(self).await
     }
 
     async fn purge(&self, older_than: Duration, most: u32) -> Result<u64, sqlx::Error> {
