@@ -64,6 +64,9 @@
 //! - `postgres` (default): `PostgresStore` and `LeaseStore`. TLS is chosen by a feature of sqlx in the host.
 //! - `mysql`: `MySqlStore`, for MariaDB and MySQL. TLS is chosen by a feature of sqlx in the host.
 //! - `redis`: `RedisStore`. TLS is chosen by a feature of the crate `redis` in the host.
+//! - `nats`, `rabbitmq`, `http-publisher`: publishers of the outbox for NATS JetStream, RabbitMQ and HTTP; `redis` has one for
+//!   Redis Streams. TLS is chosen by a feature of the client crate in the host.
+//! - `kafka`: a preview of a publisher for Kafka; compiles librdkafka, with make and a C++ compiler.
 //! - `tracing`: log lines, and the caller's span on the task that a request runs on.
 //! - `metrics`: the counter `idempotency_events_total` with the label `event`.
 //! - `client`: for the client's side, with tower: keys, retries, operations that outlive their process.
@@ -99,6 +102,11 @@ pub mod policy;
 pub mod precondition;
 pub mod problem;
 pub mod record;
+#[cfg(any(
+    feature = "client",
+    all(feature = "http-publisher", any(feature = "postgres", feature = "sqlite", feature = "mysql"))
+))]
+mod retry_after;
 pub mod run;
 mod scope;
 pub mod store;

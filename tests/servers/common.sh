@@ -126,3 +126,13 @@ apt_install() { # PACKAGE…
     fi
     return "$rc"
 }
+
+# What compiles librdkafka, for the feature `kafka`: a C++ compiler and make.
+build_tools() {
+    if command -v make >/dev/null && { command -v "${CXX:-c++}" || command -v g++ || command -v clang++; } >/dev/null; then
+        return 0
+    fi
+    apt_install make g++ && return 0
+    say "needs make and a C++ compiler, for all features (Debian, Ubuntu: apt-get install make g++)"
+    return 1
+}
