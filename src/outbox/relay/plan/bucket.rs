@@ -170,7 +170,10 @@ impl<E> Bucket<E> {
     /// A row that was due was read: it may be sent in its turn. Returns whether it waited.
     pub(super) fn resume(&mut self, row: Row<E>, now: Duration) -> bool {
         let seq = row.place.seq;
-        let Some(name) = self.index.get(&seq).cloned() else { return self.admit(row, now).0 == Admitted::Kept };
+        let Some(name) = self.index.get(&seq).cloned() else {
+            // One with a key has a place among others, which the polls know.
+            return row.key.is_none() && self.admit(row, now).0 == Admitted::Kept;
+        };
         let waited = self.lane(&name, |lane, _| {
             let slot = lane.slot(seq).filter(|slot| matches!(slot.state, State::Until(_)))?;
             slot.state = State::Ready;

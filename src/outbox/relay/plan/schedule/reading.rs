@@ -164,7 +164,11 @@ impl<E> Scheduler<E> {
         };
         self.database_works();
         for row in rows {
-            self.admit(row, now);
+            // A bucket that was lost and taken again meanwhile is read from its beginning.
+            let span = polled.poll.spans.iter().find(|span| span.owned.bucket == row.place.bucket);
+            if span.is_some_and(|span| self.bucket(span.owned).is_some()) {
+                self.admit(row, now);
+            }
         }
         self.admit_all(polled, now);
     }
