@@ -6,6 +6,8 @@ mod clock;
 mod handler;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub mod outbox;
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+pub mod relay;
 pub mod store;
 
 pub use client::assert_one_key_per_operation;

@@ -36,7 +36,7 @@ pub(super) struct Bucket<E> {
     pub(super) full: bool,
     /// Where a full pass has got to.
     pub(super) pass: Option<i64>,
-    lanes: HashMap<LaneName, Lane<E>>,
+    lanes: BTreeMap<LaneName, Lane<E>>,
     index: HashMap<i64, LaneName>,
     /// Destinations that could not be asked, and from where on their rows were passed over.
     behind: HashMap<Arc<str>, i64>,
@@ -56,7 +56,7 @@ impl<E> Bucket<E> {
             draining: false,
             full: true,
             pass: None,
-            lanes: HashMap::new(),
+            lanes: BTreeMap::new(),
             index: HashMap::new(),
             behind: HashMap::new(),
             loaded: (0, 0),

@@ -31,7 +31,7 @@ pub struct Row<E> {
 }
 
 /// What is sent one after the other: the events of one key, or one event that has none.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum LaneName {
     /// The events of one key at one destination.
     Keyed(Arc<str>, Arc<str>),

@@ -120,7 +120,7 @@ impl<E> Scheduler<E> {
             .collect();
         for name in away {
             // Some stay: with one of them the destination is tried again.
-            let mut keep = KEPT;
+            let mut keep = self.settings.kept;
             self.buckets.values_mut().for_each(|bucket| bucket.evict(&name, &mut keep));
         }
     }
@@ -164,13 +164,18 @@ impl<E> Scheduler<E> {
         };
         self.database_works();
         for row in rows {
-            // A bucket that was lost and taken again meanwhile is read from its beginning.
-            let span = polled.poll.spans.iter().find(|span| span.owned.bucket == row.place.bucket);
-            if span.is_some_and(|span| self.bucket(span.owned).is_some()) {
+            // A bucket that was rewound, or lost and taken again meanwhile, is read from there.
+            let part = polled.poll.parts.iter().find(|part| part.owned.bucket == row.place.bucket);
+            if part.is_some_and(|part| self.is_current(part)) {
                 self.admit(row, now);
             }
         }
         self.admit_all(polled, now);
+    }
+
+    /// Whether a bucket still stands where a reading began: otherwise what it brought might overtake what was passed over.
+    fn is_current(&mut self, part: &Part) -> bool {
+        self.bucket(part.owned).is_some_and(|bucket| !bucket.draining && bucket.positions.read() == part.after)
     }
 
     fn admit_all(&mut self, polled: Polled<E>, now: Duration) {
@@ -187,8 +192,7 @@ impl<E> Scheduler<E> {
         let mut more = false;
         for part in &poll.parts {
             let rows = by_bucket.remove(&part.owned.bucket).unwrap_or_default();
-            // A bucket that was rewound meanwhile is read from there.
-            if self.bucket(part.owned).is_none_or(|bucket| bucket.draining || bucket.positions.read() != part.after) {
+            if !self.is_current(part) {
                 more = true;
                 continue;
             }
@@ -258,7 +262,7 @@ impl<E> Scheduler<E> {
         // One that nobody here serves, or that cannot be asked and has enough rows here, or whose rows before were passed
         // over.
         let behind = bucket.is_behind(&row.destination)
-            || destination.is_none_or(|destination| destination.is_away(now) && destination.ready.len() >= KEPT);
+            || destination.is_none_or(|destination| destination.is_away(now) && destination.ready.len() >= self.settings.kept);
         if behind && !known {
             bucket.leave_behind(&row.destination, place.seq);
             return;
@@ -487,8 +491,6 @@ const MOST: usize = 512;
 /// Buckets of a full pass in one poll, and rows of each.
 const PASSES: usize = 4;
 const PASS: u32 = 128;
-/// Rows of a destination that cannot be asked: more stay in the table.
-const KEPT: usize = 64;
 /// Rows that are due, read at once.
 const DUE: usize = 256;
 /// Lanes that are refilled at once.

@@ -108,17 +108,14 @@ impl<E> Scheduler<E> {
             return Some(Action::Publish(Handout { sent: now, ..handout }));
         }
         self.resolve_caution();
-        let Handout { owned, row, .. } = handout;
+        let Handout { owned, row, attempts, .. } = handout;
         let (bucket, lane) = (owned.bucket, row.lane());
         if let Some(destination) = self.destinations.get_mut(&row.destination) {
             destination.window.leave(row.size);
             destination.breaker.withdrawn(now);
         }
         if recorded == Some(false) {
-            // Gone, or the bucket is somebody else's, which the next beat says.
-            if let Some(bucket) = self.bucket(owned) {
-                bucket.remove(row.place.seq);
-            }
+            self.doubt(owned, &row, attempts, now);
         } else if let Some(bucket) = self.bucket(owned) {
             bucket.lane(&lane, |lane, _| {
                 if let Some(slot) = lane.slot(row.place.seq) {
@@ -128,6 +125,17 @@ impl<E> Scheduler<E> {
         }
         self.wake_lane(bucket, &lane);
         None
+    }
+
+    /// A row could not be changed: it is gone, or its bucket is somebody else's, which the next beat says. Its lane must not go
+    /// on without it before that is known: the next owner may not have sent it yet (M32).
+    pub(super) fn doubt(&mut self, owned: Owned, row: &super::super::Row<E>, attempts: u32, now: Duration) {
+        let (place, again) = (row.place, now + self.settings.look);
+        let note = super::super::Note { id: row.id, attempts, again: Some(again) };
+        if let Some(bucket) = self.bucket(owned) {
+            bucket.hold(place.seq, note);
+            self.timers.insert((again, place));
+        }
     }
 
     /// A careful row is no longer out: others may go.

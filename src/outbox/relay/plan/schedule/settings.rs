@@ -15,6 +15,8 @@ pub struct Settings {
     pub ahead: usize,
     /// Rows of one key read ahead.
     pub lane: usize,
+    /// Rows of a destination that cannot be asked: more stay in the table.
+    pub kept: usize,
     /// Between polls that bring something.
     pub poll_least: Duration,
     /// Between polls that bring nothing.
@@ -34,6 +36,7 @@ impl Default for Settings {
             window_bytes: 16 << 20,
             ahead: 1_024,
             lane: 64,
+            kept: 64,
             poll_least: Duration::from_millis(10),
             poll_idle: Duration::from_secs(1),
             look: Duration::from_secs(1),

@@ -100,6 +100,7 @@ fn settings(trouble: &Trouble) -> (Settings, Destined) {
         window_bytes: 1_000,
         ahead: 24,
         lane: 3,
+        kept: 2,
         poll_least: ms(2),
         poll_idle: ms(20),
         look: ms(20),

@@ -82,11 +82,14 @@ impl<E> Scheduler<E> {
             return;
         }
         let (place, lane) = (failure.row.place, failure.row.lane());
-        if buried == Some(true) {
-            self.counts.dead += 1;
-        }
-        if let Some(bucket) = self.bucket(failure.owned) {
-            bucket.remove(place.seq);
+        match buried {
+            Some(true) => {
+                self.counts.dead += 1;
+                if let Some(bucket) = self.bucket(failure.owned) {
+                    bucket.remove(place.seq);
+                }
+            }
+            _ => self.doubt(failure.owned, &failure.row, failure.attempts, now),
         }
         self.wake_lane(place.bucket, &lane);
     }
