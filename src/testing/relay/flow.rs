@@ -57,7 +57,9 @@ pub async fn large_events_pass_one_by_one<H: Harness>(harness: &H) {
 /// Case B13, case B24
 pub async fn each_destination_gets_its_own<H: Harness>(harness: &H) {
     let (outbox, one, other) = (harness.outbox().await, Broker::new(), Broker::new());
-    let to = |destination: &str| Event::new(destination, "t", "t", "/kit").key("k").payload("text/plain", destination.to_owned());
+    let to = |destination: &str| {
+        Event::new(destination, "t", "t", "/kit").key("k").payload("text/plain", destination.to_owned())
+    };
     let running = Running::start(relay(harness, one.clone(), delivery()).await.publisher("other", other.clone()));
     for _ in 0..20 {
         enqueue(harness, &outbox, &[to(BROKER), to("other"), to("nobody")]).await;
@@ -96,7 +98,8 @@ pub async fn a_stalled_destination_holds_up_nobody_else<H: Harness>(harness: &H)
 /// M41: `wake` is never called in this kit but here.
 pub async fn a_poke_is_not_needed<H: Harness>(harness: &H) {
     let (outbox, broker) = (harness.outbox().await, Broker::new());
-    let running = Running::start(relay(harness, broker.clone(), delivery()).await.poll_idle(Duration::from_secs(3_600)));
+    let running =
+        Running::start(relay(harness, broker.clone(), delivery()).await.poll_idle(Duration::from_secs(3_600)));
     sleep(Duration::from_secs(3)).await;
     let since = Instant::now();
     enqueue(harness, &outbox, &[event("1")]).await;

@@ -169,4 +169,3 @@ pub async fn a_wider_window_per_key_breaks_the_order<H: Harness>(harness: &H) {
     assert!(ordered(harness, 1).await);
     assert!(!ordered(harness, 4).await);
 }
-

@@ -53,10 +53,9 @@ impl Running {
     /// In order.
     pub(super) async fn stop(self) -> Counts {
         drop(self.stop.send(()));
-        done(async { self.task.await.map_err(|_| "the relay panicked") }).await.map_or_else(
-            |error| panic!("the relay has failed: {error:?}"),
-            |counts| counts,
-        )
+        done(async { self.task.await.map_err(|_| "the relay panicked") })
+            .await
+            .map_or_else(|error| panic!("the relay has failed: {error:?}"), |counts| counts)
     }
 
     /// What it ends with by itself.

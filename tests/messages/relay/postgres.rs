@@ -44,7 +44,12 @@ fn percentile(latencies: &mut [Duration], percent: usize) -> Duration {
 }
 
 /// How long each of some events takes from its commit to its broker, one after the other, over keys of their own.
-async fn latencies(lab: &PostgresLab, broker: &Broker, outbox: &Outbox<sqlx::Postgres>, events: usize) -> Vec<Duration> {
+async fn latencies(
+    lab: &PostgresLab,
+    broker: &Broker,
+    outbox: &Outbox<sqlx::Postgres>,
+    events: usize,
+) -> Vec<Duration> {
     let mut latencies = Vec::with_capacity(events);
     for n in 0..events {
         let before = broker.events();

@@ -41,7 +41,10 @@ impl Readable for FileLog {
 
     async fn read(&self) -> Vec<(String, u64)> {
         let text = std::fs::read_to_string(self.0.path()).unwrap();
-        text.lines().map(|line| line.split_once(' ').unwrap()).map(|(key, n)| (key.to_owned(), n.parse().unwrap())).collect()
+        text.lines()
+            .map(|line| line.split_once(' ').unwrap())
+            .map(|(key, n)| (key.to_owned(), n.parse().unwrap()))
+            .collect()
     }
 
     async fn cut(&self) {}

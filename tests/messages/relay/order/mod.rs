@@ -101,7 +101,10 @@ impl Elsewhere for MariaDbLab {
     const ENGINE: &'static str = "mysql";
 
     async fn place(&self) -> String {
-        sqlx::raw_sql("CREATE TABLE IF NOT EXISTS relay_sessions (id BIGINT PRIMARY KEY)").execute(self.pool()).await.unwrap();
+        sqlx::raw_sql("CREATE TABLE IF NOT EXISTS relay_sessions (id BIGINT PRIMARY KEY)")
+            .execute(self.pool())
+            .await
+            .unwrap();
         sqlx::query_scalar("SELECT DATABASE()").fetch_one(self.pool()).await.unwrap()
     }
 

@@ -134,7 +134,11 @@ async fn write<L: Elsewhere>(lab: &L, outbox: &Outbox<L::DB>, plan: &Plan, topic
                     let roll = chance >> 33;
                     let upto = (*last + 1 + (roll % 4) as u64).min(plan.each);
                     let events: Vec<Event> = (*last + 1..=upto)
-                        .map(|n| Event::new("broker", topic, "counted", "/order").key(format!("k{which}")).bytes(n.to_string()))
+                        .map(|n| {
+                            Event::new("broker", topic, "counted", "/order")
+                                .key(format!("k{which}"))
+                                .bytes(n.to_string())
+                        })
                         .collect();
                     let mut tx = lab.begin().await;
                     outbox.enqueue_all(&mut tx, &events).await.unwrap();
