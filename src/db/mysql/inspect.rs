@@ -65,6 +65,7 @@ fn flavor_of(version: &str) -> Option<Flavor> {
 mod tests {
     use super::*;
 
+    // Case B48: what has no SKIP LOCKED is refused at start.
     #[test]
     fn the_version_decides_how_to_claim() {
         for (version, flavor) in [

@@ -105,7 +105,7 @@ pub async fn dead_letters_are_chosen_by_what_they_are<H: Harness>(harness: &H) {
     assert_eq!(done(outbox.count_dead(&all(), 10)).await, 0);
 }
 
-/// A purge takes old dead letters, a bounded number of them, and nothing else (cases B29, B35 and B36).
+/// A purge takes old dead letters, a bounded number of them, and nothing else (cases B29, B35, B36 and B49).
 pub async fn dead_letters_outlive_the_purge_until_they_are_old<H: Harness>(harness: &H) {
     let outbox = harness.outbox().await;
     let owner = Owner::of_all(&outbox, "one").await;

@@ -45,7 +45,7 @@ pub async fn an_event_comes_back_as_it_was<H: Harness>(harness: &H) {
 /// What is rolled back leaves nothing; what is not committed is seen by its own transaction only.
 pub async fn an_event_of_a_rolled_back_transaction_never_was<H: Harness>(harness: &H) {
     let outbox = harness.outbox().await;
-    let mut tx = harness.begin().await;
+    let mut tx = harness.transaction().await;
     done(outbox.enqueue(&mut tx, &event("k"))).await;
     done(outbox.enqueue(&mut tx, &event("k").deliver_after(SystemTime::UNIX_EPOCH))).await;
     assert_eq!(enqueued_in(&outbox, &mut tx).await.len(), 1);
@@ -67,11 +67,11 @@ pub async fn an_outbox_without_a_pool_enqueues_into_the_same_tables<H: Harness>(
     assert_eq!(alone.stats().await.map_err(|error| error.kind()), Err(crate::ErrorKind::Setup));
 }
 
-/// A batch gets growing numbers in its order, and one event that cannot be written keeps all of them out (case B24).
+/// A batch gets growing numbers in its order, and one event that cannot be written keeps all of them out.
 pub async fn a_batch_is_in_order_and_all_or_none<H: Harness>(harness: &H) {
     let outbox = harness.outbox().await;
     let batch: Vec<Event> = (0..250).map(|n| event(&format!("k{}", n % 7)).bytes(n.to_string())).collect();
-    let mut tx = harness.begin().await;
+    let mut tx = harness.transaction().await;
     let ids = done(outbox.enqueue_all(&mut tx, &batch)).await;
     assert!(done(outbox.enqueue_all(&mut tx, &[])).await.is_empty());
     commit(tx).await;
@@ -80,7 +80,7 @@ pub async fn a_batch_is_in_order_and_all_or_none<H: Harness>(harness: &H) {
     assert_eq!(read.iter().map(|pending| pending.id()).collect::<Vec<_>>(), ids);
     assert_eq!(payloads(&read), (0..250).map(|n| n.to_string()).collect::<Vec<_>>());
 
-    let mut tx = harness.begin().await;
+    let mut tx = harness.transaction().await;
     let bad = [event("k"), event("k").key("\0")];
     assert!(matches!(outbox.enqueue_all(&mut tx, &bad).await, Err(EnqueueError::Invalid(_))));
     let many = vec![event("k"); 1_001];
@@ -93,7 +93,7 @@ pub async fn a_batch_is_in_order_and_all_or_none<H: Harness>(harness: &H) {
     assert_eq!(pending(&outbox).await.len(), 259);
 }
 
-/// An id that is there already is told, alone and in a batch, pending and deferred, and is never swallowed (cases B17 and
+/// An id that is there already is told, alone and in a batch, pending and deferred, and is never swallowed (cases B10, B17 and
 /// B19).
 pub async fn the_same_id_twice_is_an_error<H: Harness>(harness: &H) {
     let outbox = harness.outbox().await;
@@ -104,13 +104,13 @@ pub async fn the_same_id_twice_is_an_error<H: Harness>(harness: &H) {
     let other = event("k").id(uuid::Uuid::now_v7()).deliver_after(later);
     enqueued(harness, &outbox, &other).await;
     for again in [&one, &other] {
-        let mut tx = harness.begin().await;
+        let mut tx = harness.transaction().await;
         assert!(matches!(outbox.enqueue(&mut tx, again).await, Err(EnqueueError::Duplicate(_))));
         roll_back(tx).await;
     }
     let fresh = event("k").id(uuid::Uuid::now_v7());
     for batch in [vec![event("x"), one.clone()], vec![event("x"), fresh.clone(), fresh]] {
-        let mut tx = harness.begin().await;
+        let mut tx = harness.transaction().await;
         assert!(matches!(outbox.enqueue_all(&mut tx, &batch).await, Err(EnqueueError::Duplicate(_))));
         // Whoever goes on all the same commits nothing of the batch.
         let _ = tx.commit().await;
@@ -123,7 +123,7 @@ pub async fn the_same_id_twice_is_an_error<H: Harness>(harness: &H) {
 /// What is refused before it is written leaves the transaction as it was (case B61).
 pub async fn what_cannot_be_sent_leaves_the_transaction_usable<H: Harness>(harness: &H) {
     let outbox = harness.build(Outbox::builder().max_size(1_000)).await;
-    let mut tx = harness.begin().await;
+    let mut tx = harness.transaction().await;
     let large = event("k").bytes(vec![0; 1_000]);
     let (size, limit) = (large.size(), 1_000);
     match outbox.enqueue(&mut tx, &large).await {
@@ -168,7 +168,7 @@ pub async fn payloads_pass_the_codec_and_traces_the_hook<H: Harness>(harness: &H
 pub async fn keys_are_kept_byte_for_byte<H: Harness>(harness: &H) {
     let outbox = harness.outbox().await;
     let keys = [Some(""), None, Some("a"), Some("A"), Some("a "), Some(" a"), Some("ä"), Some("a\u{308}"), Some("0")];
-    let mut tx = harness.begin().await;
+    let mut tx = harness.transaction().await;
     for key in keys {
         let plain = Event::new("kit", "t", "k", "/s");
         done(outbox.enqueue(&mut tx, &key.map_or(plain.clone(), |key| plain.key(key)))).await;

@@ -74,7 +74,7 @@ pub async fn a_stale_fence_changes_nothing<H: Harness>(harness: &H) {
     assert!(super::support::pending(&outbox).await.is_empty());
 }
 
-/// With its event go its failures, and nothing is recorded of an event that is not there (case B32).
+/// With its event go its failures, and nothing is recorded of an event that is not there.
 pub async fn an_event_that_is_gone_has_no_failures<H: Harness>(harness: &H) {
     let outbox = harness.outbox().await;
     let queue = queue(&outbox);

@@ -25,7 +25,8 @@ fn holdings(beat: Beat) -> Vec<Taken> {
     }
 }
 
-/// Members see one another, and no bucket has two owners. Where one relay works for all, others stand by (M33, M39).
+/// Members see one another, and no bucket has two owners. Where one relay works for all, others stand by (M33, M39, case
+/// B46).
 pub async fn members_share_the_buckets<H: Harness>(harness: &H) {
     let (here, there) = (harness.outbox().await, harness.outbox().await);
     let (one, two) = (member("b"), member("a"));

@@ -49,7 +49,7 @@ pub trait Harness: Send + Sync + 'static {
     fn build(&self, builder: OutboxBuilder<Self::DB>) -> impl Future<Output = Outbox<Self::DB>> + Send;
 
     /// A transaction of the application's, begun so that it may write.
-    fn begin(&self) -> impl Future<Output = Transaction<'static, Self::DB>> + Send;
+    fn transaction(&self) -> impl Future<Output = Transaction<'static, Self::DB>> + Send;
 
     /// The same with the default settings.
     fn outbox(&self) -> impl Future<Output = Outbox<Self::DB>> + Send {

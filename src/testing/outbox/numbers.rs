@@ -10,7 +10,7 @@ pub async fn writers_that_serialise_get_growing_numbers<H: Harness>(harness: &H)
     let outboxes: [Outbox<H::DB>; 2] = [harness.outbox().await, harness.outbox().await];
     for n in 0..40 {
         // Each transaction on whatever connection the pool gives.
-        let mut tx = harness.begin().await;
+        let mut tx = harness.transaction().await;
         done(outboxes[n % 2].enqueue(&mut tx, &event("k").bytes(n.to_string()))).await;
         commit(tx).await;
     }
@@ -27,9 +27,9 @@ pub async fn a_late_committer_is_found_behind_those_that_came_first<H: Harness>(
         return;
     }
     let outbox = harness.outbox().await;
-    let mut slow = harness.begin().await;
+    let mut slow = harness.transaction().await;
     done(outbox.enqueue(&mut slow, &event("k").bytes("slow"))).await;
-    let mut fast = harness.begin().await;
+    let mut fast = harness.transaction().await;
     done(outbox.enqueue(&mut fast, &event("k").bytes("fast"))).await;
     commit(fast).await;
     let first = pending(&outbox).await;
@@ -46,7 +46,7 @@ pub async fn holes_are_normal<H: Harness>(harness: &H) {
     let outbox = harness.outbox().await;
     let mut kept = Vec::new();
     for n in 0..30 {
-        let mut tx = harness.begin().await;
+        let mut tx = harness.transaction().await;
         let numbered: Event = event("k").bytes(n.to_string());
         done(outbox.enqueue(&mut tx, &numbered)).await;
         if n % 3 == 0 {

@@ -36,7 +36,7 @@ pub async fn an_outbox_says_how_it_stands<H: Harness>(harness: &H) {
     enqueued(harness, &outbox, &event("first")).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
     let batch: Vec<Event> = (0..1_000).map(|n| event(&format!("k{n}"))).collect();
-    let mut tx = harness.begin().await;
+    let mut tx = harness.transaction().await;
     done(outbox.enqueue_all(&mut tx, &batch)).await;
     commit(tx).await;
     let owner = Owner::of_all(&outbox, "one").await;
@@ -52,7 +52,7 @@ pub async fn an_outbox_says_how_it_stands<H: Harness>(harness: &H) {
     let listed = done(outbox.failing(4)).await;
     assert_eq!(listed.iter().map(|failing| failing.blocked).collect::<Vec<_>>(), [true, true, false, false]);
     for _ in 0..10 {
-        let mut tx = harness.begin().await;
+        let mut tx = harness.transaction().await;
         done(outbox.enqueue_all(&mut tx, &batch)).await;
         commit(tx).await;
     }

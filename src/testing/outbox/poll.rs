@@ -13,7 +13,7 @@ use crate::outbox::{Bucket, Event, Place};
 pub async fn a_poll_goes_on_where_it_is_told_to<H: Harness>(harness: &H) {
     let outbox = harness.outbox().await;
     let queue = queue(&outbox);
-    let mut tx = harness.begin().await;
+    let mut tx = harness.transaction().await;
     // Of many buckets.
     let batch: Vec<Event> = (0..300).map(|n| event(&format!("k{}", n % 30)).bytes(n.to_string())).collect();
     done(outbox.enqueue_all(&mut tx, &batch)).await;
@@ -56,7 +56,7 @@ pub async fn a_poll_goes_on_where_it_is_told_to<H: Harness>(harness: &H) {
 pub async fn an_ack_deletes_its_own_row_only<H: Harness>(harness: &H) {
     let outbox = harness.outbox().await;
     let queue = queue(&outbox);
-    let mut tx = harness.begin().await;
+    let mut tx = harness.transaction().await;
     let batch: Vec<Event> = (0..100).map(|n| event(&format!("k{n}")).bytes(format!("{n:02}"))).collect();
     done(outbox.enqueue_all(&mut tx, &batch)).await;
     commit(tx).await;
@@ -84,7 +84,7 @@ pub async fn a_deferred_event_waits<H: Harness>(harness: &H) {
     let outbox = harness.outbox().await;
     let queue = queue(&outbox);
     let later = SystemTime::now() + Duration::from_secs(3600);
-    let mut tx = harness.begin().await;
+    let mut tx = harness.transaction().await;
     let batch = [
         event("k").bytes("2").deliver_after(SystemTime::UNIX_EPOCH + Duration::from_secs(2)),
         event("k").bytes("never").deliver_after(later),

@@ -38,7 +38,7 @@ pub(super) async fn roll_back<DB: OutboxDialect>(tx: Transaction<'static, DB>) {
 
 /// Enqueues in a transaction of its own.
 pub(super) async fn enqueued<H: Harness>(harness: &H, outbox: &Outbox<H::DB>, event: &Event) -> Uuid {
-    let mut tx = harness.begin().await;
+    let mut tx = harness.transaction().await;
     let id = done(outbox.enqueue(&mut tx, event)).await;
     commit(tx).await;
     id

@@ -31,14 +31,14 @@ pub async fn nobody_waits_for_a_producer<H: Harness>(harness: &H) {
     let queue = queue(&outbox);
     // Few rows: a table that is short enough to be read as a whole is where an engine is tempted to.
     let committed: Vec<Event> = (0..40).map(|n| event(&format!("k{}", n % 4)).bytes(n.to_string())).collect();
-    let mut tx = harness.begin().await;
+    let mut tx = harness.transaction().await;
     done(outbox.enqueue_all(&mut tx, &committed)).await;
     commit(tx).await;
     enqueued(harness, &outbox, &event("due").deliver_after(SystemTime::UNIX_EPOCH)).await;
     let owner = Owner::of_all(&outbox, "one").await;
     let read = pending(&outbox).await;
 
-    let mut open = harness.begin().await;
+    let mut open = harness.transaction().await;
     for n in 0..30 {
         done(outbox.enqueue(&mut open, &event(&format!("k{}", n % 4)))).await;
     }
@@ -79,7 +79,7 @@ pub async fn nobody_waits_for_a_producer<H: Harness>(harness: &H) {
         let fences: Vec<_> = owner.fences.values().copied().collect();
         at_once("a release", queue.release(&fences)).await;
         at_once("a farewell", queue.leave(&owner.member)).await;
-        let mut other = harness.begin().await;
+        let mut other = harness.transaction().await;
         at_once("another producer", outbox.enqueue(&mut other, &event("k0"))).await;
         commit(other).await;
         roll_back(open).await;

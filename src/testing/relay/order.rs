@@ -30,7 +30,7 @@ async fn write<H: Harness>(harness: &H, writers: usize, keys: usize, each: usize
                     let which = chance % keys.len();
                     let Some(key) = keys.get(which) else { return };
                     let mut number = key.lock().await;
-                    let mut tx = harness.begin().await;
+                    let mut tx = harness.transaction().await;
                     let told = (*number + 1).to_string();
                     done(outbox.enqueue(&mut tx, &event(&told).key(format!("k{which}")))).await;
                     if H::WRITERS {
@@ -114,7 +114,7 @@ pub async fn an_open_transaction_holds_up_nobody<H: Harness>(harness: &H) {
     }
     let (outbox, broker) = (harness.outbox().await, Broker::new());
     let running = Running::start(relay(harness, broker.clone(), delivery()).await);
-    let mut open = harness.begin().await;
+    let mut open = harness.transaction().await;
     done(outbox.enqueue(&mut open, &event("1").key("late"))).await;
     let events: Vec<Event> = (0..300).map(|n| event(&n.to_string()).key(format!("k{}", n % 50))).collect();
     enqueue(harness, &outbox, &events).await;

@@ -84,7 +84,7 @@ pub(super) async fn done<T, E: std::fmt::Debug>(call: impl Future<Output = Resul
 /// Each event in a transaction of its own.
 pub(super) async fn enqueue<H: Harness>(harness: &H, outbox: &Outbox<H::DB>, events: &[Event]) {
     for event in events {
-        let mut tx = harness.begin().await;
+        let mut tx = harness.transaction().await;
         done(outbox.enqueue(&mut tx, event)).await;
         done(tx.commit()).await;
     }
@@ -93,7 +93,7 @@ pub(super) async fn enqueue<H: Harness>(harness: &H, outbox: &Outbox<H::DB>, eve
 /// All in one transaction.
 pub(super) async fn enqueue_all<H: Harness>(harness: &H, outbox: &Outbox<H::DB>, events: &[Event]) {
     for events in events.chunks(500) {
-        let mut tx = harness.begin().await;
+        let mut tx = harness.transaction().await;
         done(outbox.enqueue_all(&mut tx, events)).await;
         done(tx.commit()).await;
     }

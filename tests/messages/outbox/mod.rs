@@ -1,5 +1,8 @@
 //! Events in the application's own transaction, and what relays and operators do with them.
 
+mod application;
 mod kit;
 mod plans;
+mod schema;
 mod vectors;
+mod writers;

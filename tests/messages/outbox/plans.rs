@@ -26,12 +26,14 @@ async fn on_postgres_by_the_primary_key() {
         for plan in [&poll, &delete] {
             let about: Vec<&String> = plan.iter().filter(|line| line.contains(" on idempotency_outbox o")).collect();
             assert_eq!(about.iter().filter(|line| line.contains("Seq Scan")).count(), 0, "{plan:#?}");
-            assert!(about.iter().any(|line| line.contains("Index Scan using idempotency_outbox_pkey")), "{plan:#?}");
+            // An ack has both; the planner takes either.
+            let by_index = ["Index Scan using idempotency_outbox_pkey", "Index Scan using idempotency_outbox_id"];
+            assert!(about.iter().any(|line| by_index.iter().any(|index| line.contains(index))), "{plan:#?}");
         }
         let range = "Index Cond: ((bucket = p.bucket) AND (seq > p.after))";
         assert!(poll.iter().any(|line| line.contains(range)), "{poll:#?}");
         // Nothing is sorted but the few rows that are found.
-        assert!(poll.iter().filter(|line| line.contains("Sort ")).count() <= 1, "{poll:#?}");
+        assert!(poll.iter().filter(|line| line.contains("Sort  (")).count() <= 1, "{poll:#?}");
     }
 }
 

@@ -9,3 +9,10 @@ pub mod mysql;
 #[path = "../../it/support/postgres.rs"]
 #[allow(dead_code)]
 pub mod postgres;
+
+#[path = "../../it/support/mysql_proxy.rs"]
+#[allow(dead_code)]
+pub mod mysql_proxy;
+#[path = "../../it/support/proxy.rs"]
+#[allow(dead_code)]
+pub mod proxy;

@@ -51,7 +51,7 @@ impl Harness for PostgresLab {
         builder.build(self.0.clone()).await.unwrap()
     }
 
-    async fn begin(&self) -> Transaction<'static, Postgres> {
+    async fn transaction(&self) -> Transaction<'static, Postgres> {
         self.0.begin().await.unwrap()
     }
 }
@@ -88,7 +88,7 @@ impl Harness for SqliteLab {
         builder.build(self.pool.clone()).await.unwrap()
     }
 
-    async fn begin(&self) -> Transaction<'static, Sqlite> {
+    async fn transaction(&self) -> Transaction<'static, Sqlite> {
         self.pool.begin_with("BEGIN IMMEDIATE").await.unwrap()
     }
 }
@@ -150,7 +150,7 @@ impl Harness for MariaDbLab {
         builder.build(self.0.clone()).await.unwrap()
     }
 
-    async fn begin(&self) -> Transaction<'static, MySql> {
+    async fn transaction(&self) -> Transaction<'static, MySql> {
         self.0.begin().await.unwrap()
     }
 }

@@ -348,113 +348,9 @@ const PAUSE: &str = "INSERT INTO {schema}idempotency_outbox_paused (destination,
 const RESUME: &str = "DELETE FROM {schema}idempotency_outbox_paused \
     WHERE destination = $1 AND has_key = $2 AND aggregateid = $3";
 
-/// Counting no further than the limit. Parameter: 1 limit.
-macro_rules! count {
-    ($from:literal) => {
-        concat!("(SELECT count(*) FROM (SELECT 1 FROM {schema}", $from, " LIMIT $1) AS counted)")
-    };
-}
+mod operators;
 
-/// Parameter: 1 limit.
-const STATS: &str = concat!(
-    "SELECT ",
-    count!("idempotency_outbox"),
-    " AS pending, (SELECT max(",
-    since!("o.enqueued_at"),
-    ") FROM generate_series(0, 63) AS part (bucket) CROSS JOIN LATERAL (\
-        SELECT enqueued_at FROM {schema}idempotency_outbox WHERE bucket = part.bucket ORDER BY seq LIMIT 1\
-    ) AS o) AS oldest_age, ",
-    count!("idempotency_outbox_failing WHERE NOT blocked"),
-    " AS failing, ",
-    count!("idempotency_outbox_failing WHERE blocked"),
-    " AS blocked, ",
-    count!("idempotency_outbox_deferred"),
-    " AS deferred, ",
-    count!("idempotency_outbox_dead"),
-    " AS dead"
-);
-
-/// Parameter: 1 limit.
-const LIST_FAILING: &str = concat!(
-    "SELECT ",
-    read!("o", "w.redrives"),
-    ", w.attempts, w.blocked, w.error, ",
-    since!("w.failing_since"),
-    " AS failing_for FROM (SELECT * FROM {schema}idempotency_outbox_failing \
-        ORDER BY blocked DESC, failing_since LIMIT $1) AS w \
-     JOIN {schema}idempotency_outbox AS o ON o.bucket = w.bucket AND o.seq = w.seq AND o.id = w.id \
-     ORDER BY w.blocked DESC, w.failing_since"
-);
-
-/// Parameter: 1 id.
-const REDRIVE_FAILING: &str = "\
-    UPDATE {schema}idempotency_outbox_failing \
-    SET attempts = 0, blocked = false, retry_at = clock_timestamp(), redrives = redrives + 1 \
-    WHERE id = $1::text::uuid";
-
-/// Parameter: 1 id.
-const DISCARD_FAILING: &str = "\
-    WITH failed AS (\
-        DELETE FROM {schema}idempotency_outbox_failing WHERE id = $1::text::uuid RETURNING bucket, seq, id\
-    ) \
-    DELETE FROM {schema}idempotency_outbox AS o USING failed \
-    WHERE o.bucket = failed.bucket AND o.seq = failed.seq AND o.id = failed.id";
-
-/// Parameters: 1 id, 2 destination, 3 topic, 4 type, 5 key, 6 age, each or nothing.
-macro_rules! which {
-    () => {
-        "($1::text IS NULL OR d.id = $1::text::uuid) AND ($2::text IS NULL OR d.destination = $2) \
-         AND ($3::text IS NULL OR d.aggregatetype = $3) AND ($4::text IS NULL OR d.type = $4) \
-         AND ($5::text IS NULL OR d.aggregateid = $5) \
-         AND ($6::int8 IS NULL OR d.died_at <= clock_timestamp() - $6 * interval '1 microsecond')"
-    };
-}
-
-/// Parameters: those of [`which`], 7 limit.
-const DEAD: &str = concat!(
-    "SELECT ",
-    read!("d", "0"),
-    ", d.attempts, d.error, ",
-    since!("d.died_at"),
-    " AS dead_for FROM {schema}idempotency_outbox_dead AS d WHERE ",
-    which!(),
-    " ORDER BY d.died_at, d.seq LIMIT $7"
-);
-const COUNT_DEAD: &str = concat!(
-    "SELECT count(*) FROM (SELECT 1 FROM {schema}idempotency_outbox_dead AS d WHERE ",
-    which!(),
-    " LIMIT $7) AS counted"
-);
-
-macro_rules! gone {
-    () => {
-        concat!(
-            "WITH gone AS (\
-                DELETE FROM {schema}idempotency_outbox_dead WHERE id IN (\
-                    SELECT d.id FROM {schema}idempotency_outbox_dead AS d WHERE ",
-            which!(),
-            " ORDER BY d.died_at, d.seq LIMIT $7 FOR UPDATE SKIP LOCKED) RETURNING died_at, seq, ",
-            whole!(),
-            ")"
-        )
-    };
-}
-
-/// One whose id is pending again is gone all the same. Parameters: those of [`which`], 7 limit.
-const REDRIVE_DEAD: &str = concat!(
-    gone!(),
-    ", back AS (INSERT INTO {schema}idempotency_outbox (",
-    whole!(),
-    ") SELECT ",
-    event!(),
-    ", enqueued_at, redrives + 1 FROM gone ORDER BY died_at, seq ON CONFLICT (id) DO NOTHING) \
-     SELECT count(*) FROM gone"
-);
-const DISCARD_DEAD: &str = concat!(gone!(), " SELECT count(*) FROM gone");
-
-/// Members who have not been seen for a day.
-const FORGET_MEMBERS: &str =
-    "DELETE FROM {schema}idempotency_outbox_relay WHERE until < clock_timestamp() - interval '1 day'";
+use operators::*;
 
 texts! {
     insert: INSERT,
@@ -496,7 +392,7 @@ texts! {
 mod tests {
     use super::*;
 
-    // M22: pending events are inserted and deleted, and nothing notifies inside a transaction (case B52).
+    // M22, M23, case B52: pending events are inserted and deleted, and nothing notifies inside a transaction.
     #[test]
     fn no_text_updates_a_pending_event_or_notifies() {
         for (name, text) in ALL {

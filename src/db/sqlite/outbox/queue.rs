@@ -94,7 +94,8 @@ macro_rules! write {
 mod scan;
 
 impl SqliteQueue {
-    async fn begin(&self) -> Result<Transaction<'static, Sqlite>, sqlx::Error> {
+    /// A transaction, when it is its turn.
+    async fn writing(&self) -> Result<Transaction<'static, Sqlite>, sqlx::Error> {
         let books = acquire(&self.books, Instant::now() + PATIENCE).await?;
         begin_in_turn(books, 0, Instant::now() + PATIENCE).await
     }
@@ -140,7 +141,7 @@ impl Queue for SqliteQueue {
     }
 
     async fn migrate(&self) -> Result<(), Error> {
-        let mut transaction = self.begin().await.map_err(own_error)?;
+        let mut transaction = self.writing().await.map_err(own_error)?;
         migrate::sqlite(&mut transaction).await.map_err(own_error)?;
         transaction.commit().await.map_err(own_error)
     }
@@ -225,7 +226,7 @@ impl Queue for SqliteQueue {
     }
 
     async fn park(&self, fence: &Fence, place: Place, id: Uuid, cause: &Cause<'_>) -> Result<bool, sqlx::Error> {
-        let mut transaction = self.begin().await?;
+        let mut transaction = self.writing().await?;
         if !self.post.holds(fence) {
             return Ok(false);
         }
@@ -245,7 +246,7 @@ impl Queue for SqliteQueue {
         if look!(self, sqlx::query(sql::DUE).bind(1))?.is_empty() {
             return Ok(0);
         }
-        let mut transaction = self.begin().await?;
+        let mut transaction = self.writing().await?;
         let due: Vec<i64> = sqlx::query_scalar(sql::DUE).bind(most).fetch_all(&mut *transaction).await?;
         let number = due.len() as u64;
         let due = json(due).to_string();
@@ -303,7 +304,7 @@ impl Queue for SqliteQueue {
     }
 
     async fn discard_failing(&self, id: Uuid) -> Result<bool, sqlx::Error> {
-        let mut transaction = self.begin().await?;
+        let mut transaction = self.writing().await?;
         let discarded = changed(sqlx::query(sql::DISCARD_FAILING).bind(id.to_string()), &mut transaction).await?;
         sqlx::query(sql::FORGET_FAILING).bind(id.to_string()).execute(&mut *transaction).await?;
         transaction.commit().await?;
@@ -328,7 +329,7 @@ impl Queue for SqliteQueue {
     }
 
     async fn redrive_dead(&self, letters: &DeadLetters, most: u32) -> Result<u64, sqlx::Error> {
-        let mut transaction = self.begin().await?;
+        let mut transaction = self.writing().await?;
         let (ids, number) = self.dead_ids(&mut transaction, letters, most).await?;
         sqlx::query(sql::REDRIVE_DEAD).bind(ids.as_str()).execute(&mut *transaction).await?;
         sqlx::query(sql::DELETE_DEAD).bind(ids.as_str()).execute(&mut *transaction).await?;
@@ -337,7 +338,7 @@ impl Queue for SqliteQueue {
     }
 
     async fn discard_dead(&self, letters: &DeadLetters, most: u32) -> Result<u64, sqlx::Error> {
-        let mut transaction = self.begin().await?;
+        let mut transaction = self.writing().await?;
         let (ids, number) = self.dead_ids(&mut transaction, letters, most).await?;
         sqlx::query(sql::DELETE_DEAD).bind(ids.as_str()).execute(&mut *transaction).await?;
         transaction.commit().await?;

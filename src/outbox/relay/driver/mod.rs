@@ -87,7 +87,7 @@ impl<DB: OutboxDialect> Driver<DB> {
         let outbox = self.desk.outbox.clone();
         loop {
             let now = self.now();
-            self.begin(now);
+            self.proceed(now);
             if self.is_done(now) {
                 break;
             }
@@ -114,7 +114,7 @@ impl<DB: OutboxDialect> Driver<DB> {
     }
 
     /// Begins whatever is due.
-    fn begin(&mut self, now: Duration) {
+    fn proceed(&mut self, now: Duration) {
         if self.membership.begins_beat(now) {
             self.beat(now);
         }

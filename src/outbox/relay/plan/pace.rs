@@ -38,7 +38,7 @@ impl Pace {
     }
 
     /// Begins, if it is due.
-    pub fn begin(&mut self, now: Duration) -> bool {
+    pub fn start(&mut self, now: Duration) -> bool {
         let begins = self.began.is_none() && now >= self.due;
         if begins {
             self.began = Some(now);
@@ -70,12 +70,12 @@ mod tests {
     fn a_full_pass_rests_for_a_hundred_times_its_duration() {
         let at = Duration::from_millis;
         let mut pace = Pace::new(at(10_000), 100);
-        assert!(pace.begin(at(0)));
-        assert!(!pace.begin(at(1)));
+        assert!(pace.start(at(0)));
+        assert!(!pace.start(at(1)));
         pace.end(at(500));
         assert_eq!(pace.due(), Some(at(50_500)));
-        assert!(!pace.begin(at(50_499)));
-        assert!(pace.begin(at(50_500)));
+        assert!(!pace.start(at(50_499)));
+        assert!(pace.start(at(50_500)));
         pace.end(at(50_501));
         assert_eq!(pace.due(), Some(at(60_501)));
     }

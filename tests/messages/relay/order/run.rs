@@ -140,7 +140,7 @@ async fn write<L: Elsewhere>(lab: &L, outbox: &Outbox<L::DB>, plan: &Plan, topic
                                 .bytes(n.to_string())
                         })
                         .collect();
-                    let mut tx = lab.begin().await;
+                    let mut tx = lab.transaction().await;
                     outbox.enqueue_all(&mut tx, &events).await.unwrap();
                     if L::WRITERS {
                         sleep(Duration::from_millis((roll / 5 % 20) as u64)).await;

@@ -10,10 +10,10 @@ use super::{Action, Owned, Part, Poll, Polled, Reading, Scheduler, Settled, Span
 
 impl<E> Scheduler<E> {
     pub(super) fn read(&mut self, now: Duration, actions: &mut Vec<Action<E>>) {
-        if self.asking_paused.begin(now) {
+        if self.asking_paused.start(now) {
             actions.push(Action::Paused);
         }
-        if !self.buckets.is_empty() && self.listing.begin(now) {
+        if !self.buckets.is_empty() && self.listing.start(now) {
             let owned = self.owned();
             actions.push(Action::List(Reading(self.acked.reading()), owned));
         }
@@ -25,7 +25,7 @@ impl<E> Scheduler<E> {
         if let Some(poll) = self.poll(now) {
             actions.push(Action::Poll(poll));
         }
-        if self.buckets.values().any(|bucket| bucket.positions.unsettled().is_some()) && self.asking_writers.begin(now)
+        if self.buckets.values().any(|bucket| bucket.positions.unsettled().is_some()) && self.asking_writers.start(now)
         {
             // In all buckets, up to what may be read before the answer is used.
             let all = self.buckets.iter().map(|(number, bucket)| Span {
@@ -72,7 +72,7 @@ impl<E> Scheduler<E> {
             self.polling.next = now + self.settings.poll_idle;
             return None;
         }
-        if self.passing.begin(now) {
+        if self.passing.start(now) {
             let begin = |number: &u8| self.buckets.get_mut(number).map(|bucket| bucket.pass = Some(0));
             let _ = ready.iter().filter_map(begin).count();
         }
