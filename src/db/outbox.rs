@@ -6,6 +6,7 @@
 #![allow(unnameable_types, reason = "parts of the sealed trait `OutboxDialect`")]
 
 pub(crate) mod columns;
+pub(crate) mod scan;
 
 use std::future::Future;
 use std::time::Duration;
@@ -69,7 +70,7 @@ pub trait Rows: Sized + Send + Sync + 'static {
 ///
 /// **Fences.** What only the owner of a bucket may say carries a [`Fence`] and changes nothing where that fence is not the
 /// bucket's current one. Deleting acked events is not fenced: an ack is final whoever holds it (M32).
-pub trait Queue: Sized + Send + Sync + 'static {
+pub trait Queue: scan::Scan + Sized + Send + Sync + 'static {
     /// Whose tables they are.
     type Engine: OutboxDialect;
 

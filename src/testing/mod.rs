@@ -9,6 +9,8 @@ pub mod inbox;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub mod outbox;
 pub mod probe;
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+pub mod relay;
 pub mod store;
 
 pub use client::assert_one_key_per_operation;

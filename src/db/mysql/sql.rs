@@ -60,6 +60,7 @@ pub(crate) const REOPEN_COMMITTED: &str =
 pub(crate) const BEGIN_OWN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION READ WRITE";
 /// The level of the next transaction of the session, be it one statement.
 pub(crate) const NEXT_READS_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED";
+pub(crate) const NEXT_READS_UNCOMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED";
 /// Uses it up.
 pub(crate) const NOTHING_FOLLOWS: &str = "START TRANSACTION READ ONLY; ROLLBACK";
 pub(crate) const COMMIT_OWN: &str = "COMMIT";

@@ -1,1 +1,5 @@
 //! The relay on each engine.
+
+mod kit;
+mod order;
+mod postgres;

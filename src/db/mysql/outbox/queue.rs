@@ -3,6 +3,7 @@
 
 #[cfg(feature = "testing")]
 mod plans;
+mod scan;
 
 use std::time::Duration;
 

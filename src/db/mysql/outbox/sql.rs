@@ -119,6 +119,29 @@ const RANGE: &str = concat!(
 
 const POLL: &str = "{parts}";
 
+/// Parameters: 1 bucket, 2 and 3 numbers.
+const NUMBERS: &str = "(SELECT CAST(o.bucket AS SIGNED) AS bucket, o.seq FROM {schema}idempotency_outbox AS o \
+    FORCE INDEX (PRIMARY) WHERE o.bucket = ? AND o.seq > ? AND o.seq <= ?)";
+
+/// The largest number: a deleted one is not needed, since what it says is a lower bound.
+const NEWEST: &str = "SELECT MAX(seq) FROM {schema}idempotency_outbox";
+
+/// The rows of a JSON array of `[bucket, number]`, each by its primary key. Parameter: 1 the array.
+const READ_ALL: &str = concat!(
+    "SELECT ",
+    pending!(),
+    " FROM JSON_TABLE(?, '$[*]' COLUMNS (bucket TINYINT PATH '$[0]', seq BIGINT PATH '$[1]')) AS a \
+     STRAIGHT_JOIN {schema}idempotency_outbox AS o ON o.bucket = a.bucket AND o.seq = a.seq"
+);
+
+/// Parameters: 1 bucket, 2 first number, 3 destination, 4 key, 5 limit.
+const LANE: &str = concat!(
+    "SELECT ",
+    pending!(),
+    " FROM {schema}idempotency_outbox AS o FORCE INDEX (PRIMARY) \
+     WHERE o.bucket = ? AND o.seq >= ? AND o.destination = ? AND o.aggregateid = ? ORDER BY o.seq LIMIT ?"
+);
+
 /// Parameters: 1 bucket, 2 number.
 const READ: &str =
     concat!("SELECT ", pending!(), " FROM {schema}idempotency_outbox AS o WHERE o.bucket = ? AND o.seq = ?");
@@ -274,7 +297,11 @@ texts! {
     first: FIRST,
     poll: POLL,
     range: RANGE,
+    numbers: NUMBERS,
+    newest: NEWEST,
     read: READ,
+    read_all: READ_ALL,
+    lane: LANE,
     delete: DELETE,
     join: JOIN,
     beat: BEAT,

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "testing")]
 mod plans;
+mod scan;
 
 use std::time::Duration;
 

@@ -144,6 +144,47 @@ pub(super) const POLL: &str = concat!(
 const READ: &str =
     concat!("SELECT ", pending!(), " FROM {schema}idempotency_outbox AS o WHERE o.bucket = $1 AND o.seq = $2");
 
+/// Parameters: arrays of 1 buckets, 2 numbers.
+const READ_ALL: &str = concat!(
+    "SELECT ",
+    pending!(),
+    " FROM unnest($1::int2[], $2::int8[]) AS p (bucket, seq) \
+     JOIN {schema}idempotency_outbox AS o ON o.bucket = p.bucket AND o.seq = p.seq"
+);
+
+/// Parameters: 1 bucket, 2 first number, 3 destination, 4 key, 5 limit.
+pub(super) const LANE: &str = concat!(
+    "SELECT ",
+    pending!(),
+    " FROM {schema}idempotency_outbox AS o \
+     WHERE o.bucket = $1 AND o.seq >= $2 AND o.destination = $3 AND o.aggregateid = $4 ORDER BY o.seq LIMIT $5"
+);
+
+/// Numbers alone. Parameters: arrays of 1 buckets, 2 and 3 numbers.
+pub(super) const PRESENT: &str = "\
+    SELECT e.bucket, e.seq FROM unnest($1::int2[], $2::int8[], $3::int8[]) AS p (bucket, after, upto) \
+    CROSS JOIN LATERAL (\
+        SELECT o.bucket, o.seq FROM {schema}idempotency_outbox AS o \
+        WHERE o.bucket = p.bucket AND o.seq > p.after AND o.seq <= p.upto ORDER BY o.seq\
+    ) AS e";
+
+/// Whoever inserts holds this lock on the table from before it draws a number until it has ended, prepared transactions
+/// included. Parameter: 1 schema.
+const WRITERS: &str = "\
+    SELECT DISTINCT l.virtualtransaction AS writer FROM pg_catalog.pg_locks AS l \
+    JOIN pg_catalog.pg_class AS c ON c.oid = l.relation \
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+    WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.pid IS DISTINCT FROM pg_backend_pid() \
+        AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database()) \
+        AND c.relname = 'idempotency_outbox' AND n.nspname = $1";
+
+/// The last number of the sequence. Parameter: 1 schema.
+const NEWEST: &str = "\
+    SELECT pg_catalog.pg_sequence_last_value(d.objid::regclass) FROM pg_catalog.pg_depend AS d \
+    JOIN pg_catalog.pg_class AS c ON c.oid = d.refobjid JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+    WHERE c.relname = 'idempotency_outbox' AND n.nspname = $1 AND d.classid = 'pg_catalog.pg_class'::regclass \
+        AND d.deptype = 'i' AND d.refobjsubid > 0";
+
 /// Arrays: 1 buckets, 2 numbers, 3 ids.
 pub(super) const DELETE: &str = "\
     WITH acked AS MATERIALIZED (\
@@ -318,6 +359,11 @@ texts! {
     first: FIRST,
     poll: POLL,
     read: READ,
+    read_all: READ_ALL,
+    lane: LANE,
+    present: PRESENT,
+    writers: WRITERS,
+    newest: NEWEST,
     delete: DELETE,
     join: JOIN,
     beat: BEAT,

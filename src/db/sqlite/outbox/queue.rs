@@ -91,6 +91,8 @@ macro_rules! write {
     }};
 }
 
+mod scan;
+
 impl SqliteQueue {
     /// A transaction, when it is its turn.
     async fn writing(&self) -> Result<Transaction<'static, Sqlite>, sqlx::Error> {

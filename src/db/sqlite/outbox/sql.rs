@@ -87,6 +87,28 @@ pub(super) const RANGE: &str = concat!(
     " FROM idempotency_outbox AS o WHERE o.bucket = ? AND o.seq > ? ORDER BY o.seq LIMIT ?)"
 );
 
+/// Parameters: bucket, number, number.
+pub(super) const NUMBERS: &str =
+    "SELECT o.bucket, o.seq FROM idempotency_outbox AS o WHERE o.bucket = ? AND o.seq > ? AND o.seq <= ?";
+
+/// The last number of the table.
+pub(super) const NEWEST: &str = "SELECT seq FROM sqlite_sequence WHERE name = 'idempotency_outbox'";
+
+/// The rows of a JSON array of `[bucket, number]`. Parameter: 1 the array.
+pub(super) const READ_ALL: &str = concat!(
+    "SELECT ",
+    pending!(),
+    " FROM json_each(?1) AS a CROSS JOIN idempotency_outbox AS o WHERE o.seq = a.value ->> 1 AND o.bucket = a.value ->> 0"
+);
+
+/// Parameters: 1 bucket, 2 first number, 3 destination, 4 key, 5 limit.
+pub(super) const LANE: &str = concat!(
+    "SELECT ",
+    pending!(),
+    " FROM idempotency_outbox AS o WHERE o.bucket = ?1 AND o.seq >= ?2 AND o.destination = ?3 AND o.aggregateid = ?4 \
+     ORDER BY o.seq LIMIT ?5"
+);
+
 /// Parameters: 1 bucket, 2 number.
 pub(super) const READ: &str =
     concat!("SELECT ", pending!(), " FROM idempotency_outbox AS o WHERE o.seq = ?2 AND o.bucket = ?1");
