@@ -8,6 +8,7 @@
 //! - [`testing`]: tests of handlers, of services with the layer, and of stores.
 //! - [`failures`]: what others got wrong, and what stops it here.
 //! - [`clients`]: one key per operation, retries, operations that outlive their process.
+//! - [`outbox`]: events that are published once they are committed: destinations, order, duplicates.
 //! - [`by_design`]: when no key is needed: computed ids, preconditions, versions.
 //! - [`benchmarks`]: what it costs, measured.
 //!
@@ -70,6 +71,24 @@ pub mod clients {
     #![cfg_attr(
         any(not(doctest), all(feature = "client", feature = "testing")),
         doc = include_str!("../docs/clients.md")
+    )]
+}
+
+/// Events that are neither lost nor invented.
+pub mod outbox {
+    #![doc = "\n\n[`Publisher`]: crate::outbox::publish::Publisher\n\n"]
+    #![cfg_attr(
+        any(
+            not(doctest),
+            all(
+                any(feature = "sqlite", feature = "postgres", feature = "mysql"),
+                feature = "nats",
+                feature = "rabbitmq",
+                feature = "redis",
+                feature = "http-publisher"
+            )
+        ),
+        doc = include_str!("../docs/outbox.md")
     )]
 }
 

@@ -65,6 +65,9 @@
 //! - `postgres` (default): `PostgresStore` and `LeaseStore`. TLS is chosen by a feature of sqlx in the host.
 //! - `mysql`: `MySqlStore`, for MariaDB and MySQL. TLS is chosen by a feature of sqlx in the host.
 //! - `redis`: `RedisStore`. TLS is chosen by a feature of the crate `redis` in the host.
+//! - `nats`, `rabbitmq`, `http-publisher`: publishers of the outbox for NATS JetStream, RabbitMQ and HTTP; `redis` has one for
+//!   Redis Streams. TLS is chosen by a feature of the client crate in the host.
+//! - `kafka`: a preview of a publisher for Kafka; compiles librdkafka, with make and a C++ compiler.
 //! - `tracing`: log lines, and the caller's span on the task that a request runs on.
 //! - `metrics`: the counter `idempotency_events_total` with the label `event`.
 //! - `client`: for the client's side, with tower: keys, retries, operations that outlive their process.
@@ -101,6 +104,11 @@ pub mod policy;
 pub mod precondition;
 pub mod problem;
 pub mod record;
+#[cfg(any(
+    feature = "client",
+    all(feature = "http-publisher", any(feature = "postgres", feature = "sqlite", feature = "mysql"))
+))]
+mod retry_after;
 pub mod run;
 mod scope;
 pub mod store;
@@ -110,7 +118,7 @@ pub mod testing;
 pub use attempt::Attempt;
 pub use clock::{Clock, SystemClock};
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
-pub use db::{Dialect, InTransaction, LeaseDialect, Tx, TxError, is_retryable};
+pub use db::{Dialect, InTransaction, LeaseDialect, OutboxDialect, Tx, TxError, is_retryable};
 pub use derive::{DeterministicId, IdPart, uuid_v5};
 pub use error::{Error, ErrorKind};
 #[cfg(feature = "axum")]

@@ -6,7 +6,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 
 use super::policy::RetryPolicy;
-use super::retry_after::retry_after;
+use crate::retry_after::retry_after;
 
 /// Whether another attempt may help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -56,7 +56,6 @@ mod policy;
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
 mod retry;
-mod retry_after;
 mod serial;
 
 pub use body::RepeatBody;

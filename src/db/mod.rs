@@ -9,6 +9,7 @@ pub(crate) mod lease;
 pub(crate) mod migrate;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
+pub(crate) mod outbox;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 pub(crate) mod slot;
@@ -21,4 +22,5 @@ pub use dialect::Dialect;
 pub use fault::is_retryable;
 pub use in_transaction::InTransaction;
 pub use lease::LeaseDialect;
+pub use outbox::OutboxDialect;
 pub use tx::{Tx, TxError};

@@ -57,6 +57,8 @@ pub use mysql::{MySqlClaim, MySqlStore, MySqlStoreBuilder};
 pub use operate::{Entry, Holder, Operate, Operated};
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresClaim, PostgresStore, PostgresStoreBuilder};
+#[cfg(all(feature = "redis", any(feature = "postgres", feature = "sqlite", feature = "mysql")))]
+pub(crate) use redis::Unwritten;
 #[cfg(feature = "redis")]
 pub use redis::{RedisClaim, RedisStore, RedisStoreBuilder};
 pub(crate) use request::Fingerprints;

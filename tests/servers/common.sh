@@ -6,6 +6,7 @@
 #   NAME_need     finds the programs; false when they are missing
 #   NAME_install  brings them, or says exactly what to install and returns non-zero
 #   NAME_start    starts a private server on loopback as an unprivileged user and calls `publish VARIABLE VALUE`
+#   NAME_await    only where NAME_start merely begins the start: waits until the server is up, and publishes then
 #   NAME_stop     stops it and waits for it; harmless when it never started
 
 say() { printf 'tests/run: %s\n' "$*" >&2; }
@@ -81,7 +82,7 @@ alive() { # PID MARK
     kill -0 "$1" 2>/dev/null || return 1
     [ -r "/proc/$1/cmdline" ] || return 0
     # A process that has exited and was not reaped has an empty command line.
-    tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep -qF -- "$2"
+    { tr '\0' ' ' <"/proc/$1/cmdline"; } 2>/dev/null | grep -qF -- "$2"
 }
 
 # Sends SIGNAL, waits up to ten seconds, then kills that process.
@@ -124,4 +125,14 @@ apt_install() { # PACKAGE…
         say "apt-get failed ($rc)"
     fi
     return "$rc"
+}
+
+# What compiles librdkafka, for the feature `kafka`: a C++ compiler and make.
+build_tools() {
+    if command -v make >/dev/null && { command -v "${CXX:-c++}" || command -v g++ || command -v clang++; } >/dev/null; then
+        return 0
+    fi
+    apt_install make g++ && return 0
+    say "needs make and a C++ compiler, for all features (Debian, Ubuntu: apt-get install make g++)"
+    return 1
 }

@@ -71,6 +71,12 @@ impl Link {
         answered.map_err(Failed::into_error)
     }
 
+    /// Sends a command once, whatever comes of it.
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+    pub(super) async fn once_only(&self, cmd: &Cmd) -> Result<(Value, Open), Failed> {
+        self.read_once(cmd).await
+    }
+
     async fn read_once(&self, cmd: &Cmd) -> Result<(Value, Open), Failed> {
         let mut open = self.open().await.map_err(Failed::Connecting)?;
         let answer = open.connection.call(cmd).await;
@@ -157,7 +163,7 @@ impl Link {
     }
 }
 
-enum Failed {
+pub(super) enum Failed {
     Connecting(Error),
     Called(RedisError),
 }

@@ -1,5 +1,7 @@
 //! The Redis store: leases on a server that many processes share (S25).
 
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+mod append;
 mod builder;
 mod claim;
 mod connection;
@@ -31,6 +33,8 @@ use link::Link;
 use reply::{Reply, Seen, Stored};
 use scripts::{Step, micros};
 
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+pub(crate) use append::Unwritten;
 pub use builder::RedisStoreBuilder;
 pub use claim::RedisClaim;
 

@@ -1,1 +1,3 @@
 //! What these tests share: among themselves, and with those of the layer.
+
+pub mod brokers;

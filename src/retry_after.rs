@@ -9,7 +9,7 @@ use http::header::{DATE, HeaderName, RETRY_AFTER};
 ///
 /// A date is read against the answer's own `Date`, so that a clock that is wrong here does no harm; `now` stands in where
 /// the answer has none. A date that has passed is no wait.
-pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
         // Beyond u64 is for ever.
