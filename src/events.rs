@@ -21,6 +21,15 @@ pub(crate) enum Event {
     LeaseLost,
     RenewalFailed,
     #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+    /// A relay could not say that it lives.
+    RelayBeatFailed,
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+    /// A relay stops because a later process has taken its name.
+    RelayOusted,
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+    /// A call of a relay's database has failed; it is made again.
+    RelayCallFailed,
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     TransactionEnded,
     /// The server deletes records when its memory is full.
     #[cfg(feature = "redis")]
@@ -76,6 +85,12 @@ impl Event {
             Self::OutcomeUnknown => "outcome_unknown",
             Self::LeaseLost => "lease_lost",
             Self::RenewalFailed => "renewal_failed",
+            #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+            Self::RelayBeatFailed => "relay_beat_failed",
+            #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+            Self::RelayOusted => "relay_ousted",
+            #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+            Self::RelayCallFailed => "relay_call_failed",
             #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
             Self::TransactionEnded => "transaction_ended",
             #[cfg(feature = "redis")]

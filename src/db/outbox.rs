@@ -5,22 +5,26 @@
 //! tables: failing events, deferred ones, members, buckets, pauses, dead letters.
 #![allow(unnameable_types, reason = "parts of the sealed trait `OutboxDialect`")]
 
+pub(crate) mod columns;
+pub(crate) mod scan;
+
 use std::future::Future;
 use std::time::Duration;
 
+use bytes::Bytes;
 use sqlx::{Database, Pool};
 use uuid::Uuid;
 
 use super::Dialect;
 use super::lease::Answer;
 use crate::error::Error;
-use crate::outbox::{Bucket, DeadLetter, DeadLetters, Event, FailingEvent, PendingEvent, Place, Stats};
+use crate::outbox::{Bucket, DeadLetter, DeadLetters, Event, FailingEvent, PendingEvent, Place, Stats, TraceContext};
 
 /// A database engine that can keep an outbox. Sealed: implemented for the engines of this crate.
 pub trait OutboxDialect: Dialect {
     /// How events get into the caller's transaction.
     #[doc(hidden)]
-    type Rows: Rows<Engine = Self>;
+    type Rows: Rows<Engine = Self> + Clone;
     /// The engine's outbox, for relays and operators.
     #[doc(hidden)]
     type Queue: Queue<Engine = Self>;
@@ -66,7 +70,7 @@ pub trait Rows: Sized + Send + Sync + 'static {
 ///
 /// **Fences.** What only the owner of a bucket may say carries a [`Fence`] and changes nothing where that fence is not the
 /// bucket's current one. Deleting acked events is not fenced: an ack is final whoever holds it (M32).
-pub trait Queue: Sized + Send + Sync + 'static {
+pub trait Queue: scan::Scan + Sized + Send + Sync + 'static {
     /// Whose tables they are.
     type Engine: OutboxDialect;
 
@@ -74,7 +78,7 @@ pub trait Queue: Sized + Send + Sync + 'static {
     fn open(pool: Pool<Self::Engine>, schema: Option<&str>) -> impl Future<Output = Result<Self, Error>> + Send;
 
     /// How events get into the same tables.
-    fn rows(&self) -> Result<<Self::Engine as OutboxDialect>::Rows, Error>;
+    fn rows(&self) -> <Self::Engine as OutboxDialect>::Rows;
 
     /// Brings the tables to the newest version.
     fn migrate(&self) -> impl Future<Output = Result<(), Error>> + Send;
@@ -84,8 +88,10 @@ pub trait Queue: Sized + Send + Sync + 'static {
 
     // Who relays (M33, M39).
 
-    /// Says that the member lives, for so long from now by the server's clock, and asks who else does. The first beat joins,
-    /// and takes over the name of a member of another incarnation: its buckets are free then.
+    /// The first beat of an incarnation. It takes over the name of an earlier one, whose buckets are free then.
+    fn join(&self, member: &Member, lease: Duration) -> impl Answer<Beat>;
+
+    /// Says that the member lives, for so long from now by the server's clock, and asks who else does.
     fn beat(&self, member: &Member, lease: Duration) -> impl Answer<Beat>;
 
     /// Takes at most `most` buckets that nobody owns, or whose owner lives no more. Each gets a larger epoch. A bucket that
@@ -98,6 +104,12 @@ pub trait Queue: Sized + Send + Sync + 'static {
     /// Gives everything up and leaves. Its buckets are free at once.
     fn leave(&self, member: &Member) -> impl Answer<()>;
 
+    /// For a relay that is dropped and cannot leave: lets go of what only the end of the process would free (SQLite's lock).
+    /// What it owned is free when its lease ends, and is taken carefully.
+    fn vanish(&self, member: &Member) {
+        let _ = member;
+    }
+
     // Pending events.
 
     /// Of each bucket the first events beyond a number, in one statement; in order within a bucket (M36). Its cost does not
@@ -107,9 +119,8 @@ pub trait Queue: Sized + Send + Sync + 'static {
     /// One pending event.
     fn read(&self, place: Place) -> impl Answer<Option<PendingEvent>>;
 
-    /// Deletes acked events, in one statement, and what was recorded of their failures. Returns how many were there. Not
-    /// fenced, safe to repeat.
-    fn delete(&self, acked: &[Acked]) -> impl Answer<u64>;
+    /// Deletes acked events, in one statement, and what was recorded of their failures. Not fenced, safe to repeat.
+    fn delete(&self, acked: &[Acked]) -> impl Answer<()>;
 
     // Failing events.
 
@@ -162,6 +173,10 @@ pub trait Queue: Sized + Send + Sync + 'static {
     /// Deletes dead letters, the oldest first. Returns how many.
     fn discard_dead(&self, which: &DeadLetters, most: u32) -> impl Answer<u64>;
 
+    /// How the server goes about a poll of all buckets and the deletion of many events, a line a step: for tests of the texts.
+    #[cfg(feature = "testing")]
+    fn plans(&self) -> impl Answer<[Vec<String>; 2]>;
+
     /// Deletes at most so many dead letters that are older than this, and what is left of members long gone. Returns the
     /// number of dead letters.
     fn purge(&self, older_than: Duration, most: u32) -> impl Answer<u64>;
@@ -174,10 +189,14 @@ pub struct NewEvent<'a> {
     pub id: Uuid,
     /// By destination and key.
     pub bucket: Bucket,
-    /// The event; its payload is in its stored form.
+    /// The event.
     pub event: &'a Event,
+    /// Its payload in its stored form.
+    pub payload: Bytes,
     /// Its header fields in their stored form; `None` without any.
     pub headers: Option<String>,
+    /// Its own trace, or the current one.
+    pub trace: Option<TraceContext>,
     /// When it is due, in microseconds since 1970, where it is deferred.
     pub due: Option<i64>,
 }
@@ -198,8 +217,9 @@ pub enum Beat {
     Member {
         /// The names of all live members, itself included, in the order of their bytes.
         members: Vec<String>,
-        /// The buckets that it owns. What it thought it owned and is not among them is lost.
-        holdings: Vec<Fence>,
+        /// The buckets that it owns. What it thought it owned and is not among them is lost; what it did not know of is a
+        /// [`Queue::take`] whose answer was lost.
+        holdings: Vec<Taken>,
     },
     /// Somebody else relays for the whole database; ask again (SQLite).
     StandBy,
@@ -218,10 +238,10 @@ pub struct Fence {
     pub owner: Uuid,
 }
 
-/// A bucket just taken.
+/// A bucket that is owned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// The new owner's right.
+    /// The owner's right.
     pub fence: Fence,
     /// Whether the owner before has vanished without giving it up: what is pending may have killed it (M34).
     pub vanished: bool,

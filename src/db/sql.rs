@@ -128,6 +128,19 @@ pub(crate) fn sqlite_depth(depth: usize) -> SqlStr {
     AssertSqlSafe(format!("BEGIN{savepoints}")).into_sql_str()
 }
 
+/// A text whose `{parts}` are as many repetitions of one part.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(crate) fn repeated(template: &SqlStr, part: &str, separator: &'static str, count: usize) -> SqlStr {
+    // A text of this crate, and parts that hold nothing but places for parameters.
+    AssertSqlSafe(template.as_str().replace("{parts}", &vec![part; count].join(separator))).into_sql_str()
+}
+
+/// A text that shows the plan of another one.
+#[cfg(feature = "testing")]
+pub(crate) fn explained(explain: &'static str, text: &SqlStr) -> SqlStr {
+    AssertSqlSafe(format!("{explain} {}", text.as_str())).into_sql_str()
+}
+
 #[cfg(test)]
 mod tests {
     #[allow(unused_imports)]

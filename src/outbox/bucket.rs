@@ -7,9 +7,7 @@ const DOMAIN: &[u8] = b"idempotency/outbox-bucket/1\0";
 
 /// One of the 64 parts of an outbox. All events of one key are in one of them, and at any time one relay works on it.
 ///
-/// The number of an event's bucket is the first 6 bits of a SHA-256. It is taken over `idempotency/outbox-bucket/1`, a zero
-/// byte, the length of the destination's name as 8 bytes in network order, the name, and then, with a key, a byte 1 and the
-/// key; without one, a byte 0 and the 16 bytes of the event's id. This is part of the schema: it never changes.
+#[doc = include_str!("../../docs/outbox_buckets.md")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket(u8);
 

@@ -1,115 +1,164 @@
-//! What operators see of an outbox, and what they may ask for.
+//! Operators' calls.
 
+use std::future::Future;
 use std::time::Duration;
 
+use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::event::PendingEvent;
+use super::Outbox;
+use super::seen::{DeadLetter, DeadLetters, FailingEvent, Stats};
+use crate::db::OutboxDialect;
+use crate::db::outbox::{Pause, Queue};
+use crate::error::{Error, ErrorKind};
 
-/// How an outbox stands. Each count is exact up to [`Stats::MOST`], which stands for itself and everything above.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Events that wait to be published, failing and blocked ones included; without deferred ones.
-    pub pending: u64,
-    /// The age of the oldest of them, by the database's clock.
-    pub oldest_age: Option<Duration>,
-    /// Those whose last attempt has failed and that will be tried again.
-    pub failing: u64,
-    /// Those that wait for an operator, with the rest of their key behind them.
-    pub blocked: u64,
-    /// Events that wait until they are due.
-    pub deferred: u64,
-    /// Dead letters.
-    pub dead: u64,
+/// For operators. All calls are safe to repeat, and none waits for a transaction that enqueues.
+///
+/// # Errors
+/// Of each call: [`ErrorKind::Unavailable`] if the database cannot be reached or does not answer in time,
+/// [`ErrorKind::Conflict`] where it gave the call up in favour of another one, [`ErrorKind::Setup`] without a pool or tables.
+impl<DB: OutboxDialect> Outbox<DB> {
+    /// How the outbox stands.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn stats(&self) -> Result<Stats, Error> {
+        self.ask(async |queue| queue.stats().await).await
+    }
+
+    /// Holds all events of a destination back, for every relay, until they are resumed; a restart does not resume them. What
+    /// is being published at this moment still is. Relays notice within some seconds.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn pause(&self, destination: &str) -> Result<(), Error> {
+        self.set_paused(destination, None, true).await
+    }
+
+    /// The same for one key of a destination.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn pause_key(&self, destination: &str, key: &str) -> Result<(), Error> {
+        self.set_paused(destination, Some(key), true).await
+    }
+
+    /// Ends [`Outbox::pause`]. Keys that are paused by themselves stay so.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn resume(&self, destination: &str) -> Result<(), Error> {
+        self.set_paused(destination, None, false).await
+    }
+
+    /// Ends [`Outbox::pause_key`].
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn resume_key(&self, destination: &str, key: &str) -> Result<(), Error> {
+        self.set_paused(destination, Some(key), false).await
+    }
+
+    /// The destinations, and keys of them, that are paused.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn paused(&self) -> Result<Vec<(String, Option<String>)>, Error> {
+        let paused = self.ask(async |queue| queue.paused().await).await?;
+        Ok(paused.into_iter().map(|pause| (pause.destination, pause.key)).collect())
+    }
+
+    /// Failing events, those first that wait for an operator, then the oldest first. Payloads are in their stored form.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn failing(&self, limit: u32) -> Result<Vec<FailingEvent>, Error> {
+        self.ask(async |queue| queue.list_failing(limit).await).await
+    }
+
+    /// Has a failing event or a dead letter published anew, with the same id. A failing event keeps its place in its key; a
+    /// dead letter goes to the end of it. `false`: there is neither by this id.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn redrive(&self, id: Uuid) -> Result<bool, Error> {
+        let failing = self.ask(async |queue| queue.redrive_failing(id).await).await?;
+        let redriven = failing || self.redrive_dead(&DeadLetters::with_id(id), 1).await? > 0;
+        self.wake();
+        Ok(redriven)
+    }
+
+    /// Deletes a failing event, so that its key goes on without it, or a dead letter. `false`: there is neither by this id.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn discard(&self, id: Uuid) -> Result<bool, Error> {
+        let failing = self.ask(async |queue| queue.discard_failing(id).await).await?;
+        let discarded = failing || self.discard_dead(&DeadLetters::with_id(id), 1).await? > 0;
+        self.wake();
+        Ok(discarded)
+    }
+
+    /// At most so many dead letters, the oldest first. Payloads are in their stored form.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn dead_letters(&self, which: &DeadLetters, limit: u32) -> Result<Vec<DeadLetter>, Error> {
+        self.ask(async |queue| queue.dead(which, limit).await).await
+    }
+
+    /// How many dead letters [`Outbox::redrive_dead`] or [`Outbox::discard_dead`] would take: a dry run.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn count_dead(&self, which: &DeadLetters, limit: u32) -> Result<u64, Error> {
+        self.ask(async |queue| queue.count_dead(which, limit).await).await
+    }
+
+    /// Has at most so many dead letters published anew, the oldest first, each at the end of its key. Returns how many.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn redrive_dead(&self, which: &DeadLetters, limit: u32) -> Result<u64, Error> {
+        let redriven = self.ask(async |queue| queue.redrive_dead(which, limit).await).await?;
+        self.wake();
+        Ok(redriven)
+    }
+
+    /// Deletes at most so many dead letters, the oldest first. Returns how many.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn discard_dead(&self, which: &DeadLetters, limit: u32) -> Result<u64, Error> {
+        self.ask(async |queue| queue.discard_dead(which, limit).await).await
+    }
+
+    /// Deletes at most so many dead letters that are older than
+    /// [`OutboxBuilder::dead_retention`](super::OutboxBuilder::dead_retention). Returns how many. Call it now and then, until
+    /// it returns less than `limit`. Pending, failing and deferred events are never purged.
+    ///
+    /// # Errors
+    /// See above.
+    pub async fn purge(&self, limit: u32) -> Result<u64, Error> {
+        let older_than = self.shared.settings.dead_retention;
+        self.ask(async |queue| queue.purge(older_than, limit).await).await
+    }
+
+    async fn set_paused(&self, destination: &str, key: Option<&str>, paused: bool) -> Result<(), Error> {
+        let pause = Pause { destination: destination.to_owned(), key: key.map(str::to_owned) };
+        self.ask(async |queue| queue.set_paused(&pause, paused).await).await?;
+        self.wake();
+        Ok(())
+    }
+
+    async fn ask<'q, T, F>(&'q self, call: impl FnOnce(&'q DB::Queue) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, sqlx::Error>>,
+    {
+        within(self.shared.settings.limit, call(self.queue()?)).await?.map_err(DB::Queue::error)
+    }
 }
 
-impl Stats {
-    /// As far as counts go, so that counting costs the same however long the outbox is.
-    pub const MOST: u64 = 10_000;
-}
-
-/// A pending event whose last attempt has failed.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct FailingEvent {
-    /// The event.
-    pub pending: PendingEvent,
-    /// Attempts that count.
-    pub attempts: u32,
-    /// Whether it waits for an operator.
-    pub blocked: bool,
-    /// Since its first failure.
-    pub failing_for: Duration,
-    /// What the publisher said last.
-    pub error: String,
-}
-
-/// An event that is not tried any more.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct DeadLetter {
-    /// The event, with the row that it had.
-    pub event: PendingEvent,
-    /// Attempts that counted.
-    pub attempts: u32,
-    /// Since it was given up.
-    pub dead_for: Duration,
-    /// What the publisher said last.
-    pub error: String,
-}
-
-/// Which dead letters are meant: all, unless something is asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeadLetters {
-    pub(crate) id: Option<Uuid>,
-    pub(crate) destination: Option<String>,
-    pub(crate) topic: Option<String>,
-    pub(crate) kind: Option<String>,
-    pub(crate) key: Option<String>,
-    pub(crate) older_than: Option<Duration>,
-}
-
-impl DeadLetters {
-    /// All of them.
-    #[must_use]
-    pub fn all() -> Self {
-        Self::default()
-    }
-
-    /// The one with this id.
-    #[must_use]
-    pub fn with_id(id: Uuid) -> Self {
-        Self { id: Some(id), ..Self::default() }
-    }
-
-    /// For this destination.
-    #[must_use]
-    pub fn destination(self, destination: impl Into<String>) -> Self {
-        Self { destination: Some(destination.into()), ..self }
-    }
-
-    /// Of this topic.
-    #[must_use]
-    pub fn topic(self, topic: impl Into<String>) -> Self {
-        Self { topic: Some(topic.into()), ..self }
-    }
-
-    /// Of this type.
-    #[must_use]
-    pub fn kind(self, kind: impl Into<String>) -> Self {
-        Self { kind: Some(kind.into()), ..self }
-    }
-
-    /// Of this key.
-    #[must_use]
-    pub fn key(self, key: impl Into<String>) -> Self {
-        Self { key: Some(key.into()), ..self }
-    }
-
-    /// Dead for so long or longer.
-    #[must_use]
-    pub fn older_than(self, age: Duration) -> Self {
-        Self { older_than: Some(age), ..self }
-    }
+async fn within<T>(limit: Duration, call: impl Future<Output = T>) -> Result<T, Error> {
+    timeout(limit, call).await.map_err(|elapsed| Error::with_source(ErrorKind::Unavailable, elapsed))
 }

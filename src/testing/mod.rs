@@ -6,6 +6,8 @@ mod clock;
 mod handler;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub mod inbox;
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+pub mod outbox;
 pub mod probe;
 pub mod store;
 

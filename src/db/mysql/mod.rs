@@ -6,6 +6,7 @@ pub(crate) mod inspect;
 mod lease;
 pub(crate) mod lock;
 pub(crate) mod operate;
+mod outbox;
 pub(crate) mod session;
 pub(crate) mod sql;
 pub(crate) mod statements;

@@ -58,6 +58,11 @@ pub(crate) const REOPEN_COMMITTED: &str =
 
 /// A transaction of the store's own, which no handler gets.
 pub(crate) const BEGIN_OWN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION READ WRITE";
+/// The level of the next transaction of the session, be it one statement.
+pub(crate) const NEXT_READS_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED";
+pub(crate) const NEXT_READS_UNCOMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED";
+/// Uses it up.
+pub(crate) const NOTHING_FOLLOWS: &str = "START TRANSACTION READ ONLY; ROLLBACK";
 pub(crate) const COMMIT_OWN: &str = "COMMIT";
 
 /// Ends a transaction and its session, so that nothing of it is kept and nothing follows it, whoever goes on with it. The
@@ -266,6 +271,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/mysql/0001_keys.sql"),
     include_str!("../../../migrations/mysql/0002_leases.sql"),
     include_str!("../../../migrations/mysql/0003_inbox.sql"),
+    include_str!("../../../migrations/mysql/0004_outbox.sql"),
 ];
 pub(crate) const CREATE_SCHEMA: &str = "CREATE DATABASE IF NOT EXISTS {schema_name}";
 /// Parameter: 1 name.

@@ -5,6 +5,7 @@ pub(crate) mod inspect;
 pub(crate) mod lease;
 mod locks;
 pub(crate) mod operate;
+mod outbox;
 pub(crate) mod sql;
 pub(crate) mod statements;
 

@@ -354,6 +354,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/postgres/0001_keys.sql"),
     include_str!("../../../migrations/postgres/0002_leases.sql"),
     include_str!("../../../migrations/postgres/0003_inbox.sql"),
+    include_str!("../../../migrations/postgres/0004_outbox.sql"),
 ];
 pub(crate) const HISTORY: &str = r#"
 CREATE TABLE IF NOT EXISTS {schema}idempotency_migrations (

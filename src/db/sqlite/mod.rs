@@ -3,6 +3,7 @@
 pub(crate) mod inbox;
 pub(crate) mod inspect;
 pub(crate) mod lease;
+mod outbox;
 pub(crate) mod sql;
 pub(crate) mod statements;
 pub(crate) mod wait;

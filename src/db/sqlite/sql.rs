@@ -136,6 +136,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/sqlite/0001_keys.sql"),
     include_str!("../../../migrations/sqlite/0002_leases.sql"),
     include_str!("../../../migrations/sqlite/0003_inbox.sql"),
+    include_str!("../../../migrations/sqlite/0004_outbox.sql"),
 ];
 pub(crate) const HISTORY: &str = concat!(
     "CREATE TABLE IF NOT EXISTS idempotency_migrations (\
