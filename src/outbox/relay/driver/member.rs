@@ -70,7 +70,11 @@ impl Membership {
     }
 
     /// What to release now.
-    pub(super) fn begins_releasing(&mut self, scheduler: &mut Scheduler<Load>, fence: impl Fn(Owned) -> Option<Fence>) -> Vec<Fence> {
+    pub(super) fn begins_releasing(
+        &mut self,
+        scheduler: &mut Scheduler<Load>,
+        fence: impl Fn(Owned) -> Option<Fence>,
+    ) -> Vec<Fence> {
         for owned in scheduler.drained() {
             self.releasing.insert(owned.bucket, owned.epoch);
         }

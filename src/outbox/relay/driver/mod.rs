@@ -137,9 +137,8 @@ impl<DB: OutboxDialect> Driver<DB> {
         if let Some(most) = self.membership.begins_taking() {
             let (desk, member) = (self.desk.clone(), self.membership.member.clone());
             let most = u32::try_from(most).unwrap_or(u32::MAX);
-            self.crew.perform(async move {
-                Told::Taken(desk.ask(async { desk.queue()?.take(&member, most).await }).await)
-            });
+            self.crew
+                .perform(async move { Told::Taken(desk.ask(async { desk.queue()?.take(&member, most).await }).await) });
         }
         self.keep_house(now);
     }
@@ -181,7 +180,9 @@ impl<DB: OutboxDialect> Driver<DB> {
         if now >= self.next_promotion {
             self.promoting = true;
             let desk = self.desk.clone();
-            self.crew.perform(async move { Told::Promoted(desk.ask(async { desk.queue()?.promote(PROMOTED).await }).await) });
+            self.crew.perform(async move {
+                Told::Promoted(desk.ask(async { desk.queue()?.promote(PROMOTED).await }).await)
+            });
         } else if now >= self.next_purge && self.scheduler.held().contains(&0) {
             // Of all relays the one that has the first bucket.
             self.promoting = true;
@@ -220,9 +221,8 @@ impl<DB: OutboxDialect> Driver<DB> {
             Told::Refilled { refill, rows } => scheduler.refilled(&refill, heard(rows), now),
             Told::Listed { reading, owned, listed } => scheduler.listed(reading, &owned, heard(listed), now),
             Told::Paused(paused) => {
-                let paused = heard(paused).map(|paused| {
-                    paused.into_iter().map(|pause| (pause.destination, pause.key)).collect()
-                });
+                let paused = heard(paused)
+                    .map(|paused| paused.into_iter().map(|pause| (pause.destination, pause.key)).collect());
                 scheduler.paused(paused, now);
             }
             Told::Writers { asked, writers } => scheduler.writers(asked, heard(writers), now),

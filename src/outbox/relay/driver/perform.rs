@@ -106,8 +106,13 @@ impl<DB: OutboxDialect> Desk<DB> {
 
     async fn record_trial(&self, handout: &Handout<Load>) -> Result<bool, Error> {
         let event = &handout.row.event;
-        let attempt =
-            Attempt { event, count: 1, retry_in: Duration::ZERO, blocked: false, error: "no end of this attempt is known" };
+        let attempt = Attempt {
+            event,
+            count: 1,
+            retry_in: Duration::ZERO,
+            blocked: false,
+            error: "no end of this attempt is known",
+        };
         Ok(self.queue()?.record(&self.fence(handout.owned)?, &attempt).await?.is_some())
     }
 

@@ -33,7 +33,9 @@ pub(super) async fn publish<DB: OutboxDialect>(
         Ok(Ok(Answer::Refused { permanent, reason })) => {
             (Reply::Refused { permanent }, false, format!("refused: {reason}").into())
         }
-        Ok(Ok(Answer::Unavailable { retry_after })) => (Reply::Unavailable { retry_after }, false, "unavailable".into()),
+        Ok(Ok(Answer::Unavailable { retry_after })) => {
+            (Reply::Unavailable { retry_after }, false, "unavailable".into())
+        }
         Ok(Ok(Answer::Unknown)) => (Reply::Unknown, false, "no answer".into()),
         Ok(Err(_panic)) => (Reply::Unknown, false, "the publisher panicked".into()),
         Err(_elapsed) => (Reply::Unknown, false, "no answer in time".into()),

@@ -112,7 +112,8 @@ impl<E> Bucket<E> {
     pub(super) fn admit(&mut self, row: Row<E>, now: Duration) -> (Admitted, LaneName) {
         let Place { seq, .. } = row.place;
         let name = row.lane();
-        let note = self.failing.as_ref().and_then(|failing| failing.get(&seq)).filter(|note| note.id == row.id).copied();
+        let note =
+            self.failing.as_ref().and_then(|failing| failing.get(&seq)).filter(|note| note.id == row.id).copied();
         let state = match note.map(|note| note.again) {
             None => State::Ready,
             Some(None) => State::Stopped,
@@ -139,7 +140,7 @@ impl<E> Bucket<E> {
         match admitted {
             Admitted::Kept => {
                 self.index.insert(seq, name.clone());
-            },
+            }
             Admitted::Passed => self.positions.pass(seq),
             Admitted::Known => {}
         }

@@ -137,8 +137,11 @@ mod tests {
     }
 
     fn facts() -> impl Strategy<Value = Facts> {
-        (any::<bool>(), 0_u32..6, any::<bool>())
-            .prop_map(|(keyed, attempts, acked_meanwhile)| Facts { keyed, attempts, acked_meanwhile })
+        (any::<bool>(), 0_u32..6, any::<bool>()).prop_map(|(keyed, attempts, acked_meanwhile)| Facts {
+            keyed,
+            attempts,
+            acked_meanwhile,
+        })
     }
 
     proptest! {

@@ -22,7 +22,8 @@ impl Scan for PostgresQueue {
     }
 
     async fn newest(&self) -> Result<Option<i64>, sqlx::Error> {
-        match self.query(&self.rows.texts.newest).bind(self.schema.as_str().to_owned()).fetch_optional(&self.pool).await {
+        match self.query(&self.rows.texts.newest).bind(self.schema.as_str().to_owned()).fetch_optional(&self.pool).await
+        {
             Ok(row) => row.map_or(Ok(None), |row| row.try_get(0)),
             // A role that may insert need not be allowed to look at the sequence.
             Err(sqlx::Error::Database(_)) => Ok(None),

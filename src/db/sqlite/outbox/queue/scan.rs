@@ -17,9 +17,8 @@ impl Scan for SqliteQueue {
             return Ok(Vec::new());
         }
         let text = repeated(&sql::POLL.into_sql_str(), sql::NUMBERS, " UNION ALL ", spans.len());
-        let span = |query: Bound<'static>, span: &Span| {
-            query.bind(span.bucket.number()).bind(span.after).bind(span.upto)
-        };
+        let span =
+            |query: Bound<'static>, span: &Span| query.bind(span.bucket.number()).bind(span.after).bind(span.upto);
         look!(self, spans.iter().fold(sqlx::query(text.clone()), span))?.iter().map(at).collect()
     }
 

@@ -130,14 +130,12 @@ impl Dice {
 impl<E> Scheduler<E> {
     /// One that owns nothing. `seed`: of its jitter.
     #[must_use]
-    pub fn new(
-        settings: Settings,
-        destinations: impl IntoIterator<Item = (Arc<str>, Destined)>,
-        seed: u64,
-    ) -> Self {
+    pub fn new(settings: Settings, destinations: impl IntoIterator<Item = (Arc<str>, Destined)>, seed: u64) -> Self {
         let window = Window::new(settings.window_events, settings.window_bytes);
-        let destinations =
-            destinations.into_iter().map(|(name, destined)| (name, Destination::new(destined, window.clone()))).collect();
+        let destinations = destinations
+            .into_iter()
+            .map(|(name, destined)| (name, Destination::new(destined, window.clone())))
+            .collect();
         Self {
             destinations,
             buckets: BTreeMap::new(),

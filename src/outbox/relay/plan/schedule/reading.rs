@@ -25,7 +25,8 @@ impl<E> Scheduler<E> {
         if let Some(poll) = self.poll(now) {
             actions.push(Action::Poll(poll));
         }
-        if self.buckets.values().any(|bucket| bucket.positions.unsettled().is_some()) && self.asking_writers.begin(now) {
+        if self.buckets.values().any(|bucket| bucket.positions.unsettled().is_some()) && self.asking_writers.begin(now)
+        {
             // In all buckets, up to what may be read before the answer is used.
             let all = self.buckets.iter().map(|(number, bucket)| Span {
                 owned: Owned { bucket: *number, epoch: bucket.epoch },
@@ -85,7 +86,9 @@ impl<E> Scheduler<E> {
             let most = most.min(if bucket.full { MOST } else { LEAST });
             let most = u32::try_from(most).unwrap_or(u32::MAX);
             parts.push(Part { owned, after: bucket.positions.read(), most });
-            if let Some(after) = bucket.pass && passes.len() < PASSES {
+            if let Some(after) = bucket.pass
+                && passes.len() < PASSES
+            {
                 passes.push(Part { owned, after, most: PASS });
             }
         }
@@ -98,9 +101,8 @@ impl<E> Scheduler<E> {
 
     /// How many more rows may be read ahead; `None` where there is not room enough to make it worth a poll.
     fn free(&self) -> Option<usize> {
-        let (rows, bytes) = self.buckets.values().map(Bucket::loaded).fold((0, 0), |sum, loaded| {
-            (sum.0 + loaded.0, sum.1 + loaded.1)
-        });
+        let (rows, bytes) =
+            self.buckets.values().map(Bucket::loaded).fold((0, 0), |sum, loaded| (sum.0 + loaded.0, sum.1 + loaded.1));
         let (most_rows, most_bytes) = (self.settings.ahead, self.settings.window_bytes.saturating_mul(2));
         let (rows, bytes) = (most_rows.saturating_sub(rows), most_bytes.saturating_sub(bytes));
         let enough = rows >= most_rows / 4 && bytes >= most_bytes / 4;

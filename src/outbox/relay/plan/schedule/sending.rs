@@ -93,7 +93,15 @@ impl<E> Scheduler<E> {
         }
         self.counts.blocked += 1;
         let error: Arc<str> = "the process vanished while this event was published".into();
-        self.writes.push_back(Write::Record(Failure { owned, row, attempts, count: 0, retry_in: None, again: None, error }));
+        self.writes.push_back(Write::Record(Failure {
+            owned,
+            row,
+            attempts,
+            count: 0,
+            retry_in: None,
+            again: None,
+            error,
+        }));
         self.wake_lane(owned.bucket, lane);
     }
 

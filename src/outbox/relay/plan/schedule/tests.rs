@@ -50,7 +50,14 @@ struct Slice {
 /// What is under way between a relay and the others.
 enum Way {
     Asked(Action<Told>),
-    Polling { poll: Poll, stage: u8, newest: Option<i64>, rows: Vec<Row<Told>>, passed: Vec<Row<Told>>, present: Vec<Place> },
+    Polling {
+        poll: Poll,
+        stage: u8,
+        newest: Option<i64>,
+        rows: Vec<Row<Told>>,
+        passed: Vec<Row<Told>>,
+        present: Vec<Place>,
+    },
     Told(Box<dyn FnOnce(&mut Scheduler<Told>, Duration) -> Option<Action<Told>>>),
 }
 
@@ -238,7 +245,8 @@ impl World {
     }
 
     fn rows(&self, part: &Part) -> Vec<Row<Told>> {
-        let range = Place { bucket: part.owned.bucket, seq: part.after + 1 }..Place { bucket: part.owned.bucket + 1, seq: 0 };
+        let range =
+            Place { bucket: part.owned.bucket, seq: part.after + 1 }..Place { bucket: part.owned.bucket + 1, seq: 0 };
         self.table.range(range).take(part.most as usize).map(|(place, stored)| row(*place, stored)).collect()
     }
 
@@ -341,8 +349,9 @@ impl World {
                     self.failing.entry(place).or_default().attempts += 1;
                 }
                 let recorded = (!fails).then_some(there);
-                let tell =
-                    move |scheduler: &mut Scheduler<Told>, now: Duration| scheduler.recorded_trial(handout, recorded, now);
+                let tell = move |scheduler: &mut Scheduler<Told>, now: Duration| {
+                    scheduler.recorded_trial(handout, recorded, now)
+                };
                 self.relays[which].ways.push(Way::Told(Box::new(tell)));
             }
             Action::Record(failure) => {
@@ -467,9 +476,31 @@ impl World {
                 let owners: Vec<_> = self.slices.iter().collect();
                 for relay in &self.relays {
                     let s = &relay.scheduler;
-                    println!("now {:?} relay {} ways {} polling {:?} {:?} db {:?} lease {:?} listing {:?} deleting {} writes {} writing {:?} caution {:?}",
-                        self.now - relay.began, relay.number, relay.ways.len(), s.polling.under_way, s.polling.next, s.database, s.lease_until, s.listing, s.deleting, s.writes.len(), s.writing, s.caution);
-                    println!("   dest {:?}", s.destinations.values().next().map(|d| (&d.window, &d.breaker, d.ready.len(), d.careful.len(), d.paused)));
+                    println!(
+                        "now {:?} relay {} ways {} polling {:?} {:?} db {:?} lease {:?} listing {:?} deleting {} writes {} writing {:?} caution {:?}",
+                        self.now - relay.began,
+                        relay.number,
+                        relay.ways.len(),
+                        s.polling.under_way,
+                        s.polling.next,
+                        s.database,
+                        s.lease_until,
+                        s.listing,
+                        s.deleting,
+                        s.writes.len(),
+                        s.writing,
+                        s.caution
+                    );
+                    println!(
+                        "   dest {:?}",
+                        s.destinations.values().next().map(|d| (
+                            &d.window,
+                            &d.breaker,
+                            d.ready.len(),
+                            d.careful.len(),
+                            d.paused
+                        ))
+                    );
                     for (n, b) in &s.buckets {
                         println!("   bucket {n} {:?}", format!("{b:?}").chars().take(1500).collect::<String>());
                     }
