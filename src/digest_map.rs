@@ -38,9 +38,14 @@ impl DigestHasher {
     fn mix(&mut self, first: u64, second: u64) {
         let [a, b] = self.random;
         let product = u128::from(first ^ a ^ self.hash) * u128::from(second ^ b);
-        let [low, high] = [product, product >> 64].map(|half| (half & u128::from(u64::MAX)) as u64);
+        let [low, high] = halves(product);
         self.hash = low ^ high;
     }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low half, and the high one")]
+fn halves(word: u128) -> [u64; 2] {
+    [word as u64, (word >> 64) as u64]
 }
 
 impl Hasher for DigestHasher {
@@ -48,8 +53,8 @@ impl Hasher for DigestHasher {
         for pair in bytes.chunks(16) {
             let mut words = [0; 16];
             words[..pair.len()].copy_from_slice(pair);
-            let word = u128::from_le_bytes(words);
-            self.mix((word & u128::from(u64::MAX)) as u64, (word >> 64) as u64);
+            let [first, second] = halves(u128::from_le_bytes(words));
+            self.mix(first, second);
         }
     }
 

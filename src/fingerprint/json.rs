@@ -176,7 +176,7 @@ impl Scanner<'_> {
         match (self.open.pop()?.container, end) {
             (Container::Array, b']') => arena.push(ARRAY_END),
             (Container::Object(object), b'}') => {
-                index.close_object(object, arena)?;
+                index.close_object(&object, arena)?;
                 arena.push(OBJECT_END);
             }
             _ => return None,

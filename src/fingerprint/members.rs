@@ -141,7 +141,7 @@ impl Index {
     }
 
     /// The closing tag of the innermost object comes next. `None` if two of its members have one name.
-    pub(super) fn close_object(&mut self, object: OpenObject, arena: &[u8]) -> Option<()> {
+    pub(super) fn close_object(&mut self, object: &OpenObject, arena: &[u8]) -> Option<()> {
         let next = self.objects.len();
         let mut first = NONE;
         if !object.sorted {

@@ -193,7 +193,7 @@ impl<R: Body> HandledAnswer<R> {
 
     /// `lease`: the attempt, where it holds one.
     fn settled<S, E>(
-        self: Box<Self>,
+        self,
         (shared, asked, ticket): (&Shared<S>, &ClaimRequest, &Ticket),
         plan: Plan,
         settled: Result<Settled, Error>,

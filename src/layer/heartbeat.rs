@@ -173,10 +173,7 @@ impl<C: Claim> Lease<C> {
 
     fn start(self, runtime: &Handle) -> Heartbeat<C> {
         let (stop, stopped) = oneshot::channel();
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "a heartbeat of its own, so that a busy handler cannot starve it"
-        )]
+        // A task of its own, so that a busy handler cannot starve it.
         let task = runtime.spawn(self.beat(stopped));
         Heartbeat { stop, task }
     }

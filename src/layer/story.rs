@@ -159,7 +159,7 @@ impl<S: Store, Svc> Story<S, Svc> {
     }
 
     /// What the verdict means: the story goes on with its claim or its error, or this is the end of it.
-    #[allow(clippy::type_complexity, reason = "what a story comes to has many types")]
+    #[allow(clippy::result_large_err, reason = "the end of a story is no error, and passed on once")]
     fn heed<R: Body, E>(
         mut self: Box<Self>,
         verdict: Result<Verdict<S::Claim>, Error>,
