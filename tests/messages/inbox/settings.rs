@@ -133,7 +133,7 @@ async fn a_session_comes_back_without_its_bound() {
         assert_eq!(done.await.is_err(), fails);
         let now: u64 = sqlx::query_scalar("SELECT @@SESSION.wait_timeout").fetch_one(&pool).await.unwrap();
         assert_eq!(now, usual);
-        mysql::assert_is_in_order(&mut *pool.acquire().await.unwrap()).await;
+        mysql::assert_is_in_order(&mut pool.acquire().await.unwrap()).await;
     }
 }
 
