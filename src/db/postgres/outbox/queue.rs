@@ -156,9 +156,9 @@ impl Queue for PostgresQueue {
 
     async fn open(pool: PgPool, schema: Option<&str>) -> Result<Self, Error> {
         let persistent = statement_cache_is_on(&pool);
-        let mut connection = pool.acquire().await.map_err(in_claim::<Postgres>)?;
-        let Inspected { schema, .. } = inspect(&mut connection, schema, "idempotency_outbox", persistent).await?;
-        drop(connection);
+        let mut transaction = begin(&pool, BEGIN).await.map_err(in_claim::<Postgres>)?;
+        let Inspected { schema, .. } = inspect(&mut transaction, schema, "idempotency_outbox", persistent).await?;
+        transaction.commit().await.map_err(in_claim::<Postgres>)?;
         Ok(Self { rows: PostgresRows::of(Some(&schema), persistent), pool, schema })
     }
 
