@@ -66,6 +66,8 @@ pub struct Own {
     pub token: [u8; 16],
     /// How long it is kept, from processing.
     pub retention: Duration,
+    /// Where its row was written, where the engine says so. Good for one change.
+    pub place: Option<String>,
 }
 
 /// The marks as JSON, for engines that take no arrays: of each the hexadecimal digits of source, id, token and digest.
@@ -88,8 +90,8 @@ pub(crate) fn as_json<'a>(marks: impl IntoIterator<Item = &'a New>) -> String {
 /// What an attempt to make a mark has met.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Met {
-    /// Nothing: the mark is made, in this transaction.
-    Nothing,
+    /// Nothing: the mark is made, in this transaction, at this place of its table, where the engine says so.
+    Nothing(Option<String>),
     /// One that is committed, or made by this transaction before, with the digest of its payload.
     Mark(Option<Vec<u8>>),
     /// Somebody else is making it, or has made it a moment ago.

@@ -101,6 +101,7 @@ impl<DB: InboxDialect> Shared<DB> {
             identity: self.identity(message.id()),
             token: Uuid::new_v4().into_bytes(),
             retention: self.retention,
+            place: None,
         };
         New { own, digest: message.payload() }
     }

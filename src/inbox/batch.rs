@@ -68,7 +68,7 @@ impl<DB: InboxDialect> Inbox<DB> {
                 Asked::Running => (&rival, None),
             };
             let answer = match (met, mark, asked) {
-                (Met::Nothing, Some(New { own, .. }), Asked::Mark(_)) => {
+                (Met::Nothing(_), Some(New { own, .. }), Asked::Mark(_)) => {
                     let attempt = shared.attempt(tx.connection(), message, own).await?;
                     let place = places.next();
                     match place {
@@ -83,11 +83,11 @@ impl<DB: InboxDialect> Inbox<DB> {
                         }
                     }
                 }
-                (Met::Nothing, Some(first), Asked::Again(number)) if accepted.get(number) == Some(&true) => {
+                (Met::Nothing(_), Some(first), Asked::Again(number)) if accepted.get(number) == Some(&true) => {
                     let digest = first.digest.map(|digest| digest.as_bytes().to_vec());
                     same_or_not(is_same(digest.as_deref(), message))
                 }
-                (Met::Nothing, ..) => Accept::Poison,
+                (Met::Nothing(_), ..) => Accept::Poison,
                 (Met::Mark(stored), ..) => same_or_not(is_same(stored.as_deref(), message)),
                 (Met::Rival, ..) => Accept::Busy { retry_after: shared.retry_after },
             };

@@ -86,7 +86,8 @@ impl<DB: InboxDialect> Inbox<DB> {
 
     /// Deletes at most `limit` marks and `limit` counts of failures whose retention has ended, of all consumers, and
     /// returns how many. A mark that is older than its retention still makes a redelivery a `Duplicate` until it is
-    /// purged (M8). Call it from time to time, from any number of processes.
+    /// purged (M8). Call it from time to time, from any number of processes. Do not partition the table by time instead: it
+    /// would lose its unique key, and with it the promise.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] and its kin. Safe to repeat.

@@ -101,22 +101,25 @@ impl<DB: InboxDialect> Inbox<DB> {
         let Lent { transaction, session } = shared.rows.lend().await?;
         let lending = Arc::new(Lending { shared: Arc::clone(shared), session });
         let slot = Slot::begun_by(transaction, Arc::clone(&lending) as _);
-        let new = shared.mark(message);
+        let mut new = shared.mark(message);
         let mut tx = Tx::lent_by(&slot).await.map_err(begun)?;
         let met = shared.rows.accept(&mut tx, std::slice::from_ref(&new), Whose::Own).await?.pop();
         match met {
-            Some(Met::Nothing) => {}
+            Some(Met::Nothing(place)) => new.own.place = place,
             Some(Met::Mark(stored)) => {
                 return Ok(if is_same(stored.as_deref(), message) { Opened::Duplicate } else { Opened::Conflict });
             }
             Some(Met::Rival) | None => return Ok(busy),
         }
         let attempt = shared.attempt(&mut tx, message, &new.own).await?;
+        drop(tx);
+        let first = First { slot, lending, place, own: new.own, attempt };
         if shared.is_poison(attempt) {
+            // Waited for, since its mark would make the next delivery busy.
+            first.abandon().await;
             return Ok(Opened::Poison);
         }
-        drop(tx);
-        Ok(Opened::First(First { slot, lending, place, own: new.own, attempt }))
+        Ok(Opened::First(first))
     }
 }
 

@@ -34,6 +34,12 @@ impl MessageId {
         Ok(Self { source, id })
     }
 
+    /// Source and id as they are stored, for whoever looks into the tables.
+    #[must_use]
+    pub fn stored(&self) -> [&[u8]; 2] {
+        [self.source.as_bytes(), self.id.as_bytes()]
+    }
+
     pub(crate) fn source(&self) -> &Part {
         &self.source
     }

@@ -119,7 +119,7 @@ impl MySqlInbox {
                 }
             }
             match self.insert(connection, new).await {
-                Ok(()) => return Ok(Met::Nothing),
+                Ok(()) => return Ok(Met::Nothing(None)),
                 Err(error) if says_locked(&error) => return Ok(Met::Rival),
                 Err(error) if says_duplicate(&error) => {}
                 Err(error) => return Err(error),
@@ -157,12 +157,16 @@ impl MySqlInbox {
         if self.flavor == Flavor::NoWait && marks.len() > 1 {
             let mut all = self.insert_all(connection, &left).await?;
             if !all {
-                self.look_all(connection, marks, &mut met).await?;
+                match self.look_all(connection, marks, &mut met).await {
+                    Ok(()) => {}
+                    Err(error) if says_locked(&error) => {}
+                    Err(error) => return Err(error),
+                }
                 left = marks.iter().zip(&met).filter(|(_, met)| met.is_none()).map(|(new, _)| new).collect();
                 all = self.insert_all(connection, &left).await?;
             }
             if all {
-                return Ok(met.into_iter().map(|met| met.unwrap_or(Met::Nothing)).collect());
+                return Ok(met.into_iter().map(|met| met.unwrap_or(Met::Nothing(None))).collect());
             }
         }
         let mut told = Vec::with_capacity(marks.len());

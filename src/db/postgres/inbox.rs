@@ -146,6 +146,12 @@ impl PostgresInbox {
         }
     }
 
+    /// By the row's place: under SERIALIZABLE a search of the index would be a reason for others to fail.
+    async fn confirm_at_its_place(&self, connection: &mut PgConnection, own: &Own) -> Result<bool, sqlx::Error> {
+        let query = self.owned(&self.texts.confirm_at, own).bind(microseconds(own.retention)).bind(&own.place);
+        Ok(query.execute(connection).await?.rows_affected() == 1)
+    }
+
     async fn try_accept(
         &self,
         connection: &mut PgConnection,
@@ -178,8 +184,8 @@ impl PostgresInbox {
 }
 
 fn told(row: &PgRow) -> Result<Told, sqlx::Error> {
-    if row.try_get("accepted")? {
-        return Ok(Told::Met(Met::Nothing));
+    if let Some(place) = row.try_get("accepted")? {
+        return Ok(Told::Met(Met::Nothing(Some(place))));
     }
     if row.try_get("seen")? {
         return Ok(Told::Met(Met::Mark(row.try_get("digest")?)));
@@ -279,7 +285,7 @@ impl Rows for PostgresInbox {
     }
 
     async fn commit(&self, mut lent: Lent<Self>, own: &Own) -> Result<(), Uncommitted<Self>> {
-        match self.confirm(&mut lent.transaction, own).await {
+        match self.confirm_at_its_place(&mut lent.transaction, own).await {
             Ok(true) => {}
             Ok(false) => return Err(Uncommitted::open(ErrorKind::TransactionEnded.into(), lent)),
             Err(error) => return Err(Uncommitted::open(before_commit::<Postgres>(error), lent)),

@@ -118,7 +118,11 @@ impl SqliteInbox {
         let accepted = accepted.iter().map(|row| row.try_get::<Vec<u8>, _>(0)).collect::<Result<Vec<_>, _>>()?;
         let mut met: Vec<Met> = marks
             .iter()
-            .map(|new| if accepted.iter().any(|token| *token == new.own.token) { Met::Nothing } else { Met::Rival })
+            .map(
+                |new| {
+                    if accepted.iter().any(|token| *token == new.own.token) { Met::Nothing(None) } else { Met::Rival }
+                },
+            )
             .collect();
         if accepted.len() < marks.len() {
             let rows = sqlx::query(sql::LOOK).bind(consumer).bind(&asked).fetch_all(connection).await?;

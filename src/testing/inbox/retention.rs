@@ -26,7 +26,8 @@ pub async fn a_mark_counts_until_it_is_purged<H: Harness>(harness: &H) {
 pub async fn a_purge_takes_what_has_expired_and_nothing_else<H: Harness>(harness: &H) {
     let inbox = harness.inbox(CONSUMER).await;
     for n in 0..5 {
-        processed(harness, &inbox, &message(format!("expired {n}"), "payload"), Work::new("expired")).await;
+        let told = processed(harness, &inbox, &message(format!("expired {n}"), "payload"), Work::new("expired")).await;
+        assert_eq!(told, Processed::First(()));
     }
     harness.expire().await;
     let fresh = message("fresh", "payload");

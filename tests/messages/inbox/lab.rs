@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use idempotency::inbox::{Accept, InboxBuilder, InboxDialect, Message, ProcessError, Processed};
+use idempotency::inbox::{Accept, InboxBuilder, InboxDialect, Message, MessageId, ProcessError, Processed};
 use idempotency::store::Isolation;
 use idempotency::testing::inbox::{Failed, Harness, Work};
 use idempotency::{Inbox, SqliteStore};
@@ -27,6 +27,11 @@ pub trait Lab: Sized + Send + Sync + 'static {
         connection: &'c mut <Self::DB as sqlx::Database>::Connection,
         what: &'c str,
     ) -> impl Future<Output = Result<(), sqlx::Error>> + Send + 'c;
+    /// A statement of the simple kind.
+    fn raw<'c>(
+        connection: &'c mut <Self::DB as sqlx::Database>::Connection,
+        sql: &'static str,
+    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send + 'c;
     fn run(&self, sql: &str) -> impl Future<Output = u64> + Send;
     fn count(&self, sql: &str) -> impl Future<Output = i64> + Send;
 
@@ -35,10 +40,8 @@ pub trait Lab: Sized + Send + Sync + 'static {
         async { builder.build().await.unwrap() }
     }
 
-    fn effects(&self, what: &str) -> impl Future<Output = i64> + Send {
-        let sql = format!("SELECT count(*) FROM effects WHERE what = '{what}'");
-        async move { self.count(&sql).await }
-    }
+    /// How often an effect is committed.
+    fn effects(&self, what: &str) -> impl Future<Output = i64> + Send;
 }
 
 pub struct PostgresLab {
@@ -79,6 +82,10 @@ impl Lab for PostgresLab {
         self.pool.begin_with(begin).await.unwrap()
     }
 
+    async fn raw(connection: &mut sqlx::PgConnection, sql: &'static str) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(sql).execute(connection).await.map(drop)
+    }
+
     async fn write(connection: &mut sqlx::PgConnection, what: &str) -> Result<(), sqlx::Error> {
         sqlx::query("INSERT INTO effects (what) VALUES ($1)").bind(what).execute(connection).await.map(drop)
     }
@@ -89,6 +96,11 @@ impl Lab for PostgresLab {
 
     async fn count(&self, sql: &str) -> i64 {
         sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.own).await.unwrap()
+    }
+
+    async fn effects(&self, what: &str) -> i64 {
+        let sql = "SELECT count(*) FROM effects WHERE what = $1";
+        sqlx::query_scalar(sql).bind(what).fetch_one(&self.own).await.unwrap()
     }
 }
 
@@ -134,6 +146,10 @@ impl Lab for SqliteLab {
         self.pool.begin_with("BEGIN IMMEDIATE").await.unwrap()
     }
 
+    async fn raw(connection: &mut sqlx::SqliteConnection, sql: &'static str) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(sql).execute(connection).await.map(drop)
+    }
+
     async fn write(connection: &mut sqlx::SqliteConnection, what: &str) -> Result<(), sqlx::Error> {
         sqlx::query("INSERT INTO effects (what) VALUES (?)").bind(what).execute(connection).await.map(drop)
     }
@@ -144,6 +160,11 @@ impl Lab for SqliteLab {
 
     async fn count(&self, sql: &str) -> i64 {
         sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.pool).await.unwrap()
+    }
+
+    async fn effects(&self, what: &str) -> i64 {
+        let sql = "SELECT count(*) FROM effects WHERE what = ?";
+        sqlx::query_scalar(sql).bind(what).fetch_one(&self.pool).await.unwrap()
     }
 }
 
@@ -195,6 +216,10 @@ impl<const LIKE_MYSQL: bool> Lab for MySqlLab<LIKE_MYSQL> {
         self.pool.begin_with(begin).await.unwrap()
     }
 
+    async fn raw(connection: &mut sqlx::MySqlConnection, sql: &'static str) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(sql).execute(connection).await.map(drop)
+    }
+
     async fn write(connection: &mut sqlx::MySqlConnection, what: &str) -> Result<(), sqlx::Error> {
         sqlx::query("INSERT INTO effects (what) VALUES (?)").bind(what).execute(connection).await.map(drop)
     }
@@ -205,6 +230,11 @@ impl<const LIKE_MYSQL: bool> Lab for MySqlLab<LIKE_MYSQL> {
 
     async fn count(&self, sql: &str) -> i64 {
         sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.own).await.unwrap()
+    }
+
+    async fn effects(&self, what: &str) -> i64 {
+        let sql = "SELECT count(*) FROM effects WHERE what = ?";
+        sqlx::query_scalar(sql).bind(what).fetch_one(&self.own).await.unwrap()
     }
 }
 
@@ -283,3 +313,60 @@ impl<L: Lab> Harness for Real<L> {
         inbox.purge(limit).await.map_err(Failed::of)
     }
 }
+
+/// A message of the tests.
+pub fn message(id: &str) -> Message {
+    Message::new(MessageId::new("lab", id).unwrap(), "payload")
+}
+
+/// Processes a message whose handler writes this effect and does nothing else.
+pub async fn process<L: Lab>(inbox: &Inbox<L::DB>, message: &Message, what: &str) -> Processed<()> {
+    let done = inbox.process(message, |mut tx| {
+        let what = what.to_owned();
+        async move { L::write(&mut tx, &what).await }
+    });
+    done.await.unwrap()
+}
+
+/// The same until the rest of an earlier delivery is over on the server.
+pub async fn process_soon<L: Lab>(inbox: &Inbox<L::DB>, message: &Message, what: &str) -> Processed<()> {
+    for _ in 0..1_000 {
+        match process::<L>(inbox, message, what).await {
+            Processed::Busy { .. } => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
+            told => return told,
+        }
+    }
+    panic!("the message stays busy");
+}
+
+/// One test for each engine, of a generic function over [`Lab`].
+macro_rules! on_each {
+    ($($test:ident)*) => {
+        $(mod $test {
+            use idempotency::store::Isolation::ReadCommitted;
+            use $crate::inbox::lab::{MariaDbLab, NoWaitLab, PostgresLab, SqliteLab};
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn postgres() {
+                super::$test(PostgresLab::new(ReadCommitted).await).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn sqlite() {
+                super::$test(SqliteLab::new().await).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn mariadb() {
+                super::$test(MariaDbLab::new(ReadCommitted).await).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn as_on_mysql() {
+                super::$test(NoWaitLab::new(ReadCommitted).await).await;
+            }
+        })*
+    };
+}
+
+pub(super) use on_each;

@@ -43,7 +43,7 @@ macro_rules! insert {
                 (consumer, source, id, token, claim_xid, digest, accepted_at, expires_at) \
              SELECT $1, $2, $3, $5, pg_current_xact_id(), $6, moment.at, moment.at + $7 * interval '1 microsecond' \
              FROM k CROSS JOIN LATERAL (SELECT clock_timestamp() AS at OFFSET 0) AS moment WHERE k.got \
-             ON CONFLICT (consumer, source, id) DO NOTHING RETURNING ",
+             ON CONFLICT (consumer, source, id) DO NOTHING RETURNING ctid::text AS place, ",
             bound!("$8", "$9"),
             ")"
         )
@@ -61,7 +61,7 @@ const ACCEPT: &str = concat!(
         WHERE NOT strict AND NOT EXISTS (SELECT FROM seen)), ",
     insert!(),
     " SELECT strict, EXISTS (SELECT FROM seen) AS seen, (SELECT digest FROM seen) AS digest, \
-        (SELECT got FROM k) AS got, EXISTS (SELECT FROM accepted) AS accepted FROM level"
+        (SELECT got FROM k) AS got, (SELECT place FROM accepted) AS accepted FROM level"
 );
 
 /// The same for a transaction with one snapshot. The lock and the INSERT come first, and the row is read only where nothing
@@ -74,7 +74,7 @@ const ACCEPT_STRICT: &str = concat!(
         WHERE NOT EXISTS (SELECT FROM accepted) AND ",
     row!(),
     ") SELECT false AS strict, EXISTS (SELECT FROM seen) AS seen, (SELECT digest FROM seen) AS digest, \
-        (SELECT got FROM k) AS got, EXISTS (SELECT FROM accepted) AS accepted"
+        (SELECT got FROM k) AS got, (SELECT place FROM accepted) AS accepted"
 );
 
 /// The messages of a batch, with their numbers. Parameters: 2 sources, 3 ids, 4 locks, 5 tokens, 6 digests.
@@ -107,7 +107,7 @@ macro_rules! insert_all {
              SELECT $1, asked.source, asked.id, asked.token, pg_current_xact_id(), asked.digest, moment.at, \
                 moment.at + $7 * interval '1 microsecond' \
              FROM asked JOIN k ON k.n = asked.n CROSS JOIN (SELECT clock_timestamp() AS at OFFSET 0) AS moment WHERE k.got \
-             ON CONFLICT (consumer, source, id) DO NOTHING RETURNING token, ",
+             ON CONFLICT (consumer, source, id) DO NOTHING RETURNING token, ctid::text AS place, ",
             bound!("$8", "$9"),
             ")"
         )
@@ -117,7 +117,7 @@ macro_rules! insert_all {
 /// One row for each message of the batch, in their order.
 macro_rules! verdicts {
     () => {
-        " SELECT seen.n IS NOT NULL AS seen, seen.digest, k.got, accepted.token IS NOT NULL AS accepted FROM asked \
+        " SELECT seen.n IS NOT NULL AS seen, seen.digest, k.got, accepted.place AS accepted FROM asked \
              LEFT JOIN seen ON seen.n = asked.n LEFT JOIN k ON k.n = asked.n \
              LEFT JOIN accepted ON accepted.token = asked.token ORDER BY asked.n"
     };
@@ -166,6 +166,14 @@ const CONFIRM: &str = concat!(
     " AND token = $4 AND claim_xid = pg_current_xact_id()"
 );
 
+/// The same at the place where the mark was written. Parameters: as above, 6 place.
+const CONFIRM_AT: &str = concat!(
+    "UPDATE {schema}idempotency_inbox SET expires_at = clock_timestamp() + $5 * interval '1 microsecond' \
+     WHERE ctid = $6::text::tid AND ",
+    row!(),
+    " AND token = $4 AND claim_xid = pg_current_xact_id()"
+);
+
 /// Parameters: 1 consumer, 2 source, 3 id.
 const FAILURES: &str = concat!("SELECT failures FROM {schema}idempotency_inbox_failures WHERE ", row!());
 
@@ -203,6 +211,7 @@ texts! {
     accept_all_strict: ACCEPT_ALL_STRICT,
     retract: RETRACT,
     confirm: CONFIRM,
+    confirm_at: CONFIRM_AT,
     failures: FAILURES,
     count_failure: COUNT_FAILURE,
     forget_failures: FORGET_FAILURES,
@@ -221,6 +230,8 @@ mod tests {
             assert!(!text.contains("pg_advisory_xact_lock("), "{name} waits");
             assert_eq!(name.starts_with("accept"), text.contains("pg_try_advisory_xact_lock("), "{name}");
         }
-        assert!(CONFIRM.contains("token = $4 AND claim_xid = pg_current_xact_id()"));
+        for text in [CONFIRM, CONFIRM_AT] {
+            assert!(text.contains("token = $4 AND claim_xid = pg_current_xact_id()"));
+        }
     }
 }
