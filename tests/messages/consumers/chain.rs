@@ -140,7 +140,7 @@ async fn an_event_has_one_identity_by_every_broker() {
         (Broker::Nats.calm().await, Broker::RabbitMq.calm().await, Broker::Redis.calm().await);
     let (nats, rabbitmq, mut redis) =
         (nats::Queue::new().await, rabbitmq::Queue::quorum().await, redis_streams::Queue::new().await);
-    let source = "/shop/caf\u{e9} 100%";
+    let source = "/shop/caf\u{e9} 100%25";
     let event = |topic: &str| Event::new("broker", topic, "order.paid", source).bytes("paid");
     let first = read_by_relay(event(&nats.name), 0);
     let same = |topic: &str| read_by_relay(event(topic).id(first.id()), 0);
