@@ -12,19 +12,18 @@ impl Scan for PostgresQueue {
             .bind(spans.iter().map(|span| number(span.bucket)).collect::<Vec<_>>())
             .bind(spans.iter().map(|span| span.after).collect::<Vec<_>>())
             .bind(spans.iter().map(|span| span.upto).collect::<Vec<_>>());
-        let rows = query.fetch_all(&self.pool).await?;
+        let rows = self.fetch(query).await?;
         rows.iter().map(|row| place(row.try_get("bucket")?, row.try_get("seq")?)).collect()
     }
 
     async fn writers(&self, _spans: &[Span]) -> Result<Vec<String>, sqlx::Error> {
         let query = self.query(&self.rows.texts.writers).bind(self.schema.as_str().to_owned());
-        query.fetch_all(&self.pool).await?.iter().map(|row| row.try_get("writer")).collect()
+        self.fetch(query).await?.iter().map(|row| row.try_get("writer")).collect()
     }
 
     async fn newest(&self) -> Result<Option<i64>, sqlx::Error> {
-        match self.query(&self.rows.texts.newest).bind(self.schema.as_str().to_owned()).fetch_optional(&self.pool).await
-        {
-            Ok(row) => row.map_or(Ok(None), |row| row.try_get(0)),
+        match self.fetch(self.query(&self.rows.texts.newest).bind(self.schema.as_str().to_owned())).await {
+            Ok(rows) => rows.first().map_or(Ok(None), |row| row.try_get(0)),
             // A role that may insert need not be allowed to look at the sequence.
             Err(sqlx::Error::Database(_)) => Ok(None),
             Err(error) => Err(error),
@@ -35,7 +34,7 @@ impl Scan for PostgresQueue {
         let query = Self::planned(&self.rows.texts.read_all)
             .bind(places.iter().map(|place| number(place.bucket)).collect::<Vec<_>>())
             .bind(places.iter().map(|place| place.seq).collect::<Vec<_>>());
-        query.fetch_all(&self.pool).await?.iter().map(event).collect()
+        self.fetch(query).await?.iter().map(event).collect()
     }
 
     async fn lane(&self, lane: &Lane<'_>) -> Result<Vec<PendingEvent>, sqlx::Error> {
@@ -45,6 +44,6 @@ impl Scan for PostgresQueue {
             .bind(lane.destination.to_owned())
             .bind(lane.key.to_owned())
             .bind(i64::from(lane.most));
-        query.fetch_all(&self.pool).await?.iter().map(event).collect()
+        self.fetch(query).await?.iter().map(event).collect()
     }
 }
