@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::super::lease::Answer;
+use super::{Attempt, Fence};
 use crate::outbox::{Bucket, PendingEvent, Place};
 
 /// Looks at the table of pending events. Each call is one statement, or reads only; none waits for a producer.
@@ -22,6 +23,10 @@ pub trait Scan {
 
     /// These rows, as far as they are there; in any order.
     fn read_all(&self, places: &[Place]) -> impl Answer<Vec<PendingEvent>>;
+
+    /// Records an attempt at each of these events before it is made, as [`Queue::record`](super::Queue::record) does for one. Tells
+    /// of each whether it was recorded; after an error some may be.
+    fn begin_attempts(&self, events: &[(Fence, &PendingEvent)]) -> impl Answer<Vec<bool>>;
 
     /// The rows of one key from a number on, in order.
     fn lane(&self, lane: &Lane<'_>) -> impl Answer<Vec<PendingEvent>>;
@@ -51,4 +56,9 @@ pub struct Lane<'a> {
     pub from: i64,
     /// At most so many.
     pub most: u32,
+}
+
+/// An attempt that counts, until it is known how it ends.
+pub(crate) const fn begun(event: &PendingEvent) -> Attempt<'_> {
+    Attempt { event, count: 1, retry_in: Duration::ZERO, blocked: false, error: "no end of this attempt is known" }
 }

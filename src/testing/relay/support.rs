@@ -52,7 +52,7 @@ impl Running {
 
     /// In order.
     pub(super) async fn stop(self) -> Counts {
-        drop(self.stop.send(()));
+        let _ = self.stop.send(());
         done(async { self.task.await.map_err(|_| "the relay panicked") })
             .await
             .map_or_else(|error| panic!("the relay has failed: {error:?}"), |counts| counts)

@@ -18,7 +18,7 @@ fn event(key: &str, n: usize) -> Event {
 
 async fn enqueue(lab: &PostgresLab, events: &[Event]) {
     let outbox = lab.outbox().await;
-    for events in events.chunks(2_000) {
+    for events in events.chunks(1_000) {
         let mut tx = lab.transaction().await;
         outbox.enqueue_all(&mut tx, events).await.unwrap();
         tx.commit().await.unwrap();

@@ -118,8 +118,15 @@ impl<DB: OutboxDialect> Driver<DB> {
         if self.membership.begins_beat(now) {
             self.beat(now);
         }
+        let mut trials = Vec::new();
         for action in self.scheduler.step(now) {
-            self.perform(action, now);
+            match action {
+                Action::RecordTrial(handout) => trials.push(handout),
+                action => self.perform(action, now),
+            }
+        }
+        if !trials.is_empty() {
+            self.crew.perform(self.desk.clone().begin_attempts(trials));
         }
         let owner = self.desk.owner;
         let fence = |owned: Owned| {
@@ -207,9 +214,13 @@ impl<DB: OutboxDialect> Driver<DB> {
             Told::Answered { handout, reply, duplicate, error } => {
                 scheduler.answered(&handout, reply, duplicate, &error, now);
             }
-            Told::Trial { handout, recorded } => {
-                if let Some(action) = scheduler.recorded_trial(handout, heard(recorded), now) {
-                    self.perform(action, now);
+            Told::Trials { handouts, recorded } => {
+                let recorded = heard(recorded);
+                for (number, handout) in handouts.into_iter().enumerate() {
+                    let recorded = recorded.as_ref().map(|recorded| recorded.get(number).is_some_and(|done| *done));
+                    if let Some(action) = self.scheduler.recorded_trial(handout, recorded, now) {
+                        self.perform(action, now);
+                    }
                 }
             }
             Told::Recorded { failure, recorded } => scheduler.recorded(failure, heard(recorded), now),

@@ -44,14 +44,10 @@ impl<DB: OutboxDialect> Desk<DB> {
         Ok(Fence { bucket: bucket(owned.bucket)?, epoch: owned.epoch, owner: self.owner })
     }
 
-    /// Everything but what needs a publisher. `now`: when it was asked for, since the relay began.
+    /// Everything but attempts and what is recorded before them. `now`: when it was asked for, since the relay began.
     pub(super) async fn perform(self, action: Action<Load>, now: Duration) -> Option<Told> {
         let told = match action {
-            Action::Publish(_) => return None,
-            Action::RecordTrial(handout) => {
-                let recorded = self.ask(self.record_trial(&handout)).await;
-                Told::Trial { handout, recorded }
-            }
+            Action::Publish(_) | Action::RecordTrial(_) => return None,
             Action::Record(failure) => {
                 let recorded = self.ask(self.record(&failure)).await;
                 Told::Recorded { failure, recorded }
@@ -104,16 +100,15 @@ impl<DB: OutboxDialect> Desk<DB> {
         Some(told)
     }
 
-    async fn record_trial(&self, handout: &Handout<Load>) -> Result<bool, Error> {
-        let event = &handout.row.event;
-        let attempt = Attempt {
-            event,
-            count: 1,
-            retry_in: Duration::ZERO,
-            blocked: false,
-            error: "no end of this attempt is known",
+    /// Attempts that are about to be made, all at once.
+    pub(super) async fn begin_attempts(self, handouts: Vec<Handout<Load>>) -> Told {
+        let recorded = async {
+            let events = handouts.iter().map(|handout| Ok((self.fence(handout.owned)?, handout.row.event.as_ref())));
+            let events = events.collect::<Result<Vec<(Fence, &PendingEvent)>, Error>>()?;
+            self.queue()?.begin_attempts(&events).await
         };
-        Ok(self.queue()?.record(&self.fence(handout.owned)?, &attempt).await?.is_some())
+        let recorded = self.ask(recorded).await;
+        Told::Trials { handouts, recorded }
     }
 
     async fn record(&self, failure: &Failure<Load>) -> Result<bool, Error> {

@@ -22,9 +22,9 @@ pub(super) enum Told {
         duplicate: bool,
         error: Arc<str>,
     },
-    Trial {
-        handout: Handout<Load>,
-        recorded: Result<bool, Error>,
+    Trials {
+        handouts: Vec<Handout<Load>>,
+        recorded: Result<Vec<bool>, Error>,
     },
     Recorded {
         failure: Failure<Load>,

@@ -17,7 +17,7 @@ use run::{Outcome, Plan, run};
 const WHOLE: Plan = Plan { keys: 50, each: 200, window_per_key: 1, faults: 14 };
 
 fn assert_kept(outcome: &Outcome) {
-    println!("{outcome:?}");
+    println!("{outcome:?} in {:?}", outcome.took);
     assert_eq!(outcome.missing, 0, "{outcome:?}");
     assert_eq!(outcome.invented, 0, "{outcome:?}");
     assert_eq!(outcome.disordered, 0, "{outcome:?}");

@@ -6,10 +6,12 @@ use std::time::Duration;
 use sqlx::mysql::MySqlRow;
 use sqlx::{Row, SqlStr};
 
-use super::{Bound, MySqlQueue, event, place, query};
+use super::{Bound, MySqlQueue, event, fence, holds, operate, place, query};
+use crate::db::lease::microseconds;
 use crate::db::mysql::sql::NEXT_READS_UNCOMMITTED;
 use crate::db::outbox::columns::json;
-use crate::db::outbox::scan::{Lane, Scan, Span};
+use crate::db::outbox::Fence;
+use crate::db::outbox::scan::{Lane, Scan, Span, begun};
 use crate::db::sql::repeated;
 use crate::outbox::{PendingEvent, Place};
 
@@ -70,6 +72,30 @@ impl Scan for MySqlQueue {
         let places = places.iter().map(|place| serde_json::json!([place.bucket.number(), place.seq]));
         let read = query(&self.rows.texts.read_all).bind(json(places).to_string());
         self.fetch(read).await?.iter().map(event).collect()
+    }
+
+    async fn begin_attempts(&self, events: &[(Fence, &PendingEvent)]) -> Result<Vec<bool>, sqlx::Error> {
+        let events: Vec<_> = events
+            .iter()
+            .map(|(held, event)| {
+                let attempt = begun(event);
+                let recorded = (attempt.count, attempt.blocked, microseconds(attempt.retry_in), attempt.error.to_owned());
+                (fence(&self.rows.texts.fence, held), (event.place, event.id), recorded)
+            })
+            .collect();
+        self.transact(move |connection, rows| {
+            Box::pin(async move {
+                let mut done = Vec::with_capacity(events.len());
+                for (held, event, recorded) in events {
+                    done.push(
+                        holds(connection, held).await?
+                            && operate::record(connection, &rows.texts, event, recorded).await?.is_some(),
+                    );
+                }
+                Ok(done)
+            })
+        })
+        .await
     }
 
     async fn lane(&self, lane: &Lane<'_>) -> Result<Vec<PendingEvent>, sqlx::Error> {

@@ -3,7 +3,8 @@
 use sqlx::Row;
 
 use super::{PostgresQueue, event, number, place};
-use crate::db::outbox::scan::{Lane, Scan, Span};
+use crate::db::outbox::scan::{Lane, Scan, Span, begun};
+use crate::db::outbox::{Fence, Queue};
 use crate::outbox::{PendingEvent, Place};
 
 impl Scan for PostgresQueue {
@@ -35,6 +36,14 @@ impl Scan for PostgresQueue {
             .bind(places.iter().map(|place| number(place.bucket)).collect::<Vec<_>>())
             .bind(places.iter().map(|place| place.seq).collect::<Vec<_>>());
         self.fetch(query).await?.iter().map(event).collect()
+    }
+
+    async fn begin_attempts(&self, events: &[(Fence, &PendingEvent)]) -> Result<Vec<bool>, sqlx::Error> {
+        let mut recorded = Vec::with_capacity(events.len());
+        for (fence, event) in events {
+            recorded.push(self.record(fence, &begun(event)).await?.is_some());
+        }
+        Ok(recorded)
     }
 
     async fn lane(&self, lane: &Lane<'_>) -> Result<Vec<PendingEvent>, sqlx::Error> {

@@ -4,9 +4,11 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqlSafeStr};
 use tokio::time::Instant;
 
-use super::{Bound, PATIENCE, SqliteQueue, acquire, event, place, sql};
+use super::{Bound, PATIENCE, SqliteQueue, acquire, event, of, place, sql};
 use crate::db::outbox::columns::json;
-use crate::db::outbox::scan::{Lane, Scan, Span};
+use crate::db::lease::microseconds;
+use crate::db::outbox::Fence;
+use crate::db::outbox::scan::{Lane, Scan, Span, begun};
 use crate::db::sql::repeated;
 use crate::db::sqlite::wait::patiently;
 use crate::outbox::{PendingEvent, Place};
@@ -35,6 +37,24 @@ impl Scan for SqliteQueue {
     async fn read_all(&self, places: &[Place]) -> Result<Vec<PendingEvent>, sqlx::Error> {
         let places = json(places.iter().map(|place| serde_json::json!([place.bucket.number(), place.seq]))).to_string();
         look!(self, sqlx::query(sql::READ_ALL).bind(places.as_str()))?.iter().map(event).collect()
+    }
+
+    async fn begin_attempts(&self, events: &[(Fence, &PendingEvent)]) -> Result<Vec<bool>, sqlx::Error> {
+        // One transaction: each would be written to the disk by itself.
+        let mut transaction = self.writing().await?;
+        let mut recorded = Vec::with_capacity(events.len());
+        for (fence, event) in events {
+            let attempt = begun(event);
+            let record = of(sql::RECORD, event.place, event.id)
+                .bind(attempt.count)
+                .bind(attempt.blocked)
+                .bind(microseconds(attempt.retry_in))
+                .bind(attempt.error);
+            let done = self.post.holds(fence) && !record.fetch_all(&mut *transaction).await?.is_empty();
+            recorded.push(done);
+        }
+        transaction.commit().await?;
+        Ok(recorded)
     }
 
     async fn lane(&self, lane: &Lane<'_>) -> Result<Vec<PendingEvent>, sqlx::Error> {
