@@ -95,7 +95,7 @@ pub async fn a_stalled_destination_holds_up_nobody_else<H: Harness>(harness: &H)
     assert_eq!(running.stop().await.left, 32);
 }
 
-/// M41: `wake` is never called in this kit but here.
+/// M41, case B54: nothing but polling is relied on; `wake` is never called in this kit.
 pub async fn a_poke_is_not_needed<H: Harness>(harness: &H) {
     let (outbox, broker) = (harness.outbox().await, Broker::new());
     let running =

@@ -10,8 +10,8 @@ use idempotency::{ErrorKind, Inbox};
 use sqlx::{MySqlPool, PgPool};
 
 use super::lab::{Lab, MariaDbLab, PostgresLab, message};
-use super::servers::proxy::{Proxy, Then};
-use super::servers::{mysql, mysql_proxy, postgres};
+use crate::support::proxy::{Proxy, Then};
+use crate::support::{mysql, mysql_proxy, postgres};
 
 async fn postgres_through_proxy(size: u32) -> (Proxy, PgPool, PostgresLab) {
     let lab = PostgresLab::new(Isolation::ReadCommitted).await;

@@ -10,7 +10,7 @@ use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{AssertSqlSafe, MySql, MySqlPool, PgPool, Pool, Postgres, Sqlite, SqlitePool, Transaction};
 use tempfile::TempDir;
 
-use super::servers::{mysql, postgres};
+use crate::support::{mysql, postgres};
 
 pub trait Lab: Sized + Send + Sync + 'static {
     type DB: InboxDialect;

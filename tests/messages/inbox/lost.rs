@@ -8,7 +8,7 @@ use idempotency::store::Isolation;
 use sqlx::{Connection, MySqlConnection, MySqlPool};
 
 use super::lab::{Lab, MariaDbLab, MySqlLab, NoWaitLab, PostgresLab, SqliteLab, message, process};
-use super::servers::mysql::assert_is_in_order;
+use crate::support::mysql::assert_is_in_order;
 
 /// Has the transaction on `connection` rolled back by a deadlock: a rival that has changed more than it wants its row while
 /// it waits for one of the rival's.

@@ -9,6 +9,4 @@ mod lab;
 mod lost;
 mod poison;
 mod process;
-#[allow(dead_code, reason = "not every helper of the servers is of use here")]
-mod servers;
 mod settings;

@@ -7,7 +7,7 @@ use idempotency::store::Isolation;
 use idempotency::{ErrorKind, Inbox};
 
 use super::lab::{Lab, MariaDbLab, NoWaitLab, PostgresLab, SqliteLab, message, on_each, process};
-use super::servers::{mysql, postgres};
+use crate::support::{mysql, postgres};
 
 #[path = "../../it/support/counters.rs"]
 #[allow(dead_code)]

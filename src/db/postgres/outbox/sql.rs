@@ -392,7 +392,7 @@ texts! {
 mod tests {
     use super::*;
 
-    // M22, M23, case B52: pending events are inserted and deleted, and nothing notifies inside a transaction.
+    // M22, M23, cases B52, B53: pending events are inserted and deleted, and nothing notifies inside a transaction.
     #[test]
     fn no_text_updates_a_pending_event_or_notifies() {
         for (name, text) in ALL {

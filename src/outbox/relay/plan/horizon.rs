@@ -70,7 +70,7 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    // M31
+    // M31, case B04: nobody's number is kept or compared over a restart.
     #[test]
     fn a_position_waits_for_those_that_were_at_work_and_for_nobody_else() {
         let mut horizon = Horizon::new(Duration::ZERO);
