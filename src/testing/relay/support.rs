@@ -53,9 +53,10 @@ impl Running {
     /// In order.
     pub(super) async fn stop(self) -> Counts {
         let _ = self.stop.send(());
-        done(async { self.task.await.map_err(|_| "the relay panicked") })
-            .await
-            .map_or_else(|error| panic!("the relay has failed: {error:?}"), |counts| counts)
+        match done(async { self.task.await.map_err(|_| "the relay panicked") }).await {
+            Ok(counts) => counts,
+            Err(error) => panic!("the relay has failed: {error:?}"),
+        }
     }
 
     /// What it ends with by itself.

@@ -9,8 +9,8 @@ use sqlx::{Row, SqlStr};
 use super::{Bound, MySqlQueue, event, fence, holds, operate, place, query};
 use crate::db::lease::microseconds;
 use crate::db::mysql::sql::NEXT_READS_UNCOMMITTED;
-use crate::db::outbox::columns::json;
 use crate::db::outbox::Fence;
+use crate::db::outbox::columns::json;
 use crate::db::outbox::scan::{Lane, Scan, Span, begun};
 use crate::db::sql::repeated;
 use crate::outbox::{PendingEvent, Place};
@@ -79,7 +79,8 @@ impl Scan for MySqlQueue {
             .iter()
             .map(|(held, event)| {
                 let attempt = begun(event);
-                let recorded = (attempt.count, attempt.blocked, microseconds(attempt.retry_in), attempt.error.to_owned());
+                let recorded =
+                    (attempt.count, attempt.blocked, microseconds(attempt.retry_in), attempt.error.to_owned());
                 (fence(&self.rows.texts.fence, held), (event.place, event.id), recorded)
             })
             .collect();

@@ -5,9 +5,9 @@ use sqlx::{Row, SqlSafeStr};
 use tokio::time::Instant;
 
 use super::{Bound, PATIENCE, SqliteQueue, acquire, event, of, place, sql};
-use crate::db::outbox::columns::json;
 use crate::db::lease::microseconds;
 use crate::db::outbox::Fence;
+use crate::db::outbox::columns::json;
 use crate::db::outbox::scan::{Lane, Scan, Span, begun};
 use crate::db::sql::repeated;
 use crate::db::sqlite::wait::patiently;
