@@ -88,7 +88,7 @@ async fn a_blocked_key_with_a_hundred_thousand_events_holds_up_nobody() {
     println!("p99 alone {free:?}, beside 100,000 blocked events {beside:?}");
     // Some slack for a machine with other work.
     assert!(beside <= free * 2 + Duration::from_millis(20), "{beside:?} against {free:?}");
-    assert_eq!(pending(lab.pool()).await, 100_000);
+    until("the others are deleted", Duration::from_secs(20), async || pending(lab.pool()).await == 100_000).await;
     drop(stop);
     let counts = running.await.unwrap().unwrap();
     assert_eq!((counts.published, counts.blocked, counts.left), (600, 1, 0));
