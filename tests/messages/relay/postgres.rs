@@ -81,13 +81,14 @@ async fn a_blocked_key_with_a_hundred_thousand_events_holds_up_nobody() {
     sleep(Duration::from_secs(2)).await;
     let mut free = latencies(&lab, &broker, &outbox, 300).await;
     enqueue(&lab, &(0..100_000).map(|n| event("blocked", n)).collect::<Vec<_>>()).await;
-    sleep(Duration::from_secs(3)).await;
+    // Until they were read once, and have settled.
+    sleep(Duration::from_secs(15)).await;
     let mut beside = latencies(&lab, &broker, &outbox, 300).await;
     let (free, beside) = (percentile(&mut free, 99), percentile(&mut beside, 99));
     println!("p99 alone {free:?}, beside 100,000 blocked events {beside:?}");
     // Some slack for a machine with other work.
     assert!(beside <= free * 2 + Duration::from_millis(20), "{beside:?} against {free:?}");
-    assert_eq!(pending(lab.pool()).await, 100_000);
+    until("the others are deleted", Duration::from_secs(20), async || pending(lab.pool()).await == 100_000).await;
     drop(stop);
     let counts = running.await.unwrap().unwrap();
     assert_eq!((counts.published, counts.blocked, counts.left), (600, 1, 0));

@@ -94,9 +94,7 @@ impl Breaker {
         let wait = retry_after.map_or(wait, |asked| asked.min(LONGEST_ASKED).max(wait));
         match &mut self.state {
             // A later answer may ask for more time, never for less.
-            State::Open { until } if retry_after.is_some() => {
-                *until = (*until).max(now.saturating_add(wait));
-            }
+            State::Open { until } if retry_after.is_some() => *until = (*until).max(now.saturating_add(wait)),
             State::Open { .. } => {}
             state if news => *state = State::Open { until: now.saturating_add(wait) },
             _ => {}

@@ -3,8 +3,10 @@
 use sqlx::Row;
 
 use super::{PostgresQueue, event, number, place};
+use crate::db::begin::begin;
+use crate::db::lease::microseconds;
+use crate::db::outbox::Fence;
 use crate::db::outbox::scan::{Lane, Scan, Span, begun};
-use crate::db::outbox::{Fence, Queue};
 use crate::outbox::{PendingEvent, Place};
 
 impl Scan for PostgresQueue {
@@ -39,10 +41,20 @@ impl Scan for PostgresQueue {
     }
 
     async fn begin_attempts(&self, events: &[(Fence, &PendingEvent)]) -> Result<Vec<bool>, sqlx::Error> {
+        // One transaction: each would be written to the disk by itself.
+        let mut transaction = begin(&self.pool, "BEGIN").await?;
         let mut recorded = Vec::with_capacity(events.len());
         for (fence, event) in events {
-            recorded.push(self.record(fence, &begun(event)).await?.is_some());
+            let attempt = begun(event);
+            let record = self
+                .fenced(&self.rows.texts.record, fence, event.place, event.id)
+                .bind(attempt.count)
+                .bind(attempt.blocked)
+                .bind(microseconds(attempt.retry_in))
+                .bind(attempt.error.to_owned());
+            recorded.push(!record.fetch_all(&mut *transaction).await?.is_empty());
         }
+        transaction.commit().await?;
         Ok(recorded)
     }
 
