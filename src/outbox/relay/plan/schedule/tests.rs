@@ -1,5 +1,11 @@
 //! Several schedulers over a table and a log that do what real ones do: transactions that commit late, statements whose
 //! answers come late or never, processes that die or stall, messages that arrive after they were given up.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::type_complexity,
+    reason = "small numbers of a simulation"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
