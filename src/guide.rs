@@ -100,7 +100,7 @@ pub mod outbox {
         any(
             not(doctest),
             all(
-                any(feature = "sqlite", feature = "postgres", feature = "mysql"),
+                feature = "postgres",
                 feature = "nats",
                 feature = "rabbitmq",
                 feature = "redis",

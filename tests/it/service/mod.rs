@@ -5,6 +5,7 @@ mod charge;
 mod crash;
 mod duplicates;
 mod leases;
+mod orders;
 mod probed;
 mod webhooks;
 

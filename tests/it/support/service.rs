@@ -1,8 +1,8 @@
 //! The examples as child processes, and a client for it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Lines};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
@@ -32,6 +32,37 @@ impl Service {
 
     /// The same with arguments.
     pub fn example_with(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self::example_into(name, arguments, variables, drop)
+    }
+
+    /// The same; what it prints after its address goes there, line by line.
+    pub fn example_into(
+        name: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+        each: impl FnMut(String) + Send + 'static,
+    ) -> Self {
+        let (child, mut lines) = Self::spawn(name, arguments, variables);
+        let first = lines.next().expect("the service prints its address").unwrap();
+        let address = first.strip_prefix("listening on http://").expect("the first line is the address").to_owned();
+        // It is read, so that it never waits for us.
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(each));
+        Self { child, address }
+    }
+
+    /// An example that has no address.
+    pub fn worker(
+        name: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+        each: impl FnMut(String) + Send + 'static,
+    ) -> Self {
+        let (child, lines) = Self::spawn(name, arguments, variables);
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(each));
+        Self { child, address: String::new() }
+    }
+
+    fn spawn(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> (Child, Lines<BufReader<ChildStdout>>) {
         let mut child = Command::new(example(name))
             .args(arguments)
             .envs(variables.iter().copied())
@@ -40,12 +71,8 @@ impl Service {
             .stderr(Stdio::inherit())
             .spawn()
             .expect("the example starts");
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let first = lines.next().expect("the service prints its address").unwrap();
-        let address = first.strip_prefix("listening on http://").expect("the first line is the address").to_owned();
-        // What else it prints is read, so that it never waits for us.
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { child, address }
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        (child, lines)
     }
 
     /// SIGKILL: no handler of the process runs.
