@@ -271,7 +271,7 @@ async fn a_duplicate_whose_acknowledgement_fails_comes_again_at_the_brokers_pace
     const FAILS: usize = 3;
     let (queue, shop, runs) = (Queue::new().await, Shop::<Postgres>::new().await, Runs::default());
     queue.send("a", "a").await;
-    let ack_wait = Duration::from_millis(400);
+    let ack_wait = Duration::from_millis(1500);
     let service = consumer(&shop.inbox, ids(), &runs);
     let start = Instant::now();
     for n in 0..=FAILS {
