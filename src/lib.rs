@@ -53,6 +53,7 @@
 //! | refusals and their wire format | [`problem`] |
 //! | errors between layer and store | [`Error`], [`ErrorKind`] |
 //! | the client's side: one key per operation, retries | `client` (feature `client`) |
+//! | events that leave with their transaction | `outbox` (features `postgres`, `mysql`, `sqlite`) |
 //! | ids that are computed | [`DeterministicId`] |
 //! | `ETag`, `If-Match`, versions | [`precondition`] |
 //! | for tests | `testing` (feature `testing`) |

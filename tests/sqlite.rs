@@ -830,7 +830,7 @@ async fn many_processes_migrate_at_once() {
     .await;
     assert!(done.into_iter().all(|done| done.is_ok()));
     assert!(SqliteStore::schema_sql(1).unwrap().contains("idempotency_keys"));
-    assert!(SqliteStore::schema_sql(0).is_none() && SqliteStore::schema_sql(3).is_none());
+    assert!(SqliteStore::schema_sql(0).is_none() && SqliteStore::schema_sql(usize::MAX).is_none());
 }
 
 // What the store relies on is checked.

@@ -123,6 +123,37 @@ pub(crate) fn repeated(template: &SqlStr, part: &str, separator: &'static str, c
     AssertSqlSafe(template.as_str().replace("{parts}", &vec![part; count].join(separator))).into_sql_str()
 }
 
+/// An array of Postgres as it stands in a text: of numbers or ids, and so of nothing but digits, commas and hyphens.
+#[cfg(feature = "postgres")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Array(String);
+
+#[cfg(feature = "postgres")]
+impl Array {
+    pub(crate) fn of_numbers(numbers: impl IntoIterator<Item = i64>) -> Self {
+        Self::of(numbers.into_iter().map(|number| number.to_string()))
+    }
+
+    pub(crate) fn of_ids(ids: impl IntoIterator<Item = uuid::Uuid>) -> Self {
+        Self::of(ids.into_iter().map(|id| id.to_string()))
+    }
+
+    fn of(items: impl Iterator<Item = String>) -> Self {
+        Self(format!("{{{}}}", items.collect::<Vec<_>>().join(",")))
+    }
+}
+
+/// A text whose `{array_1}`, `{array_2}` … are these arrays: for the simple protocol, in which a statement is one message and
+/// is planned each time.
+#[cfg(feature = "postgres")]
+pub(crate) fn with_arrays(template: &SqlStr, arrays: &[Array]) -> SqlStr {
+    let mut text = template.as_str().to_owned();
+    for (number, array) in (1..).zip(arrays) {
+        text = text.replace(&format!("{{array_{number}}}"), &array.0);
+    }
+    AssertSqlSafe(text).into_sql_str()
+}
+
 /// A text that shows the plan of another one.
 #[cfg(feature = "testing")]
 pub(crate) fn explained(explain: &'static str, text: &SqlStr) -> SqlStr {
@@ -146,6 +177,15 @@ mod tests {
         assert_eq!(expand("SELECT 1 FROM {schema}t", None).as_str(), "SELECT 1 FROM t");
         assert!(SchemaName::new("").is_none());
         assert!(SchemaName::new(&"s".repeat(64)).is_none());
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn an_array_holds_nothing_but_numbers_and_ids() {
+        let text = "SELECT '{array_1}'::int8[], '{array_2}'::uuid[], '{array_3}'".into_sql_str();
+        let arrays = [Array::of_numbers([1, -2]), Array::of_ids([uuid::Uuid::nil()]), Array::of_numbers([])];
+        let expected = "SELECT '{1,-2}'::int8[], '{00000000-0000-0000-0000-000000000000}'::uuid[], '{}'";
+        assert_eq!(with_arrays(&text, &arrays).as_str(), expected);
     }
 
     #[cfg(feature = "mysql")]

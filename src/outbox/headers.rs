@@ -1,7 +1,6 @@
 //! The stored form of header fields: a JSON array of pairs, which keeps their order and repetitions.
 
 /// `None` without any.
-
 pub(crate) fn to_text(headers: &[(String, String)]) -> Option<String> {
     if headers.is_empty() {
         return None;

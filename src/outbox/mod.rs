@@ -96,6 +96,7 @@ impl<DB: OutboxDialect> Outbox<DB> {
     }
 
     /// Where a relay of this process waits to be woken.
+    #[allow(dead_code, reason = "for the relay")]
     pub(crate) fn poke(&self) -> &Notify {
         &self.shared.poke
     }
@@ -113,6 +114,7 @@ impl<DB: OutboxDialect> Outbox<DB> {
     }
 
     /// A pending event with its payload as the application has written it.
+    #[allow(dead_code, reason = "for the relay")]
     pub(crate) fn decoded(&self, mut pending: PendingEvent) -> Result<PendingEvent, Error> {
         if let Some(codec) = &self.shared.settings.codec {
             let decoded = codec.decode(pending.event.payload);

@@ -58,7 +58,7 @@ pub async fn an_event_of_a_rolled_back_transaction_never_was<H: Harness>(harness
 /// An outbox that knows only where its tables are writes the same rows, and can do nothing else.
 pub async fn an_outbox_without_a_pool_enqueues_into_the_same_tables<H: Harness>(harness: &H) {
     let outbox = harness.outbox().await;
-    let alone: Outbox<H::DB> = match Outbox::builder().build_without_pool() {
+    let alone: Outbox<H::DB> = match harness.builder().build_without_pool() {
         Ok(alone) => alone,
         Err(error) => panic!("{error:?}"),
     };
@@ -77,7 +77,7 @@ pub async fn a_batch_is_in_order_and_all_or_none<H: Harness>(harness: &H) {
     commit(tx).await;
     let mut read = pending(&outbox).await;
     read.sort_by_key(|pending| pending.place().seq);
-    assert_eq!(read.iter().map(|pending| pending.id()).collect::<Vec<_>>(), ids);
+    assert_eq!(read.iter().map(crate::outbox::PendingEvent::id).collect::<Vec<_>>(), ids);
     assert_eq!(payloads(&read), (0..250).map(|n| n.to_string()).collect::<Vec<_>>());
 
     let mut tx = harness.transaction().await;

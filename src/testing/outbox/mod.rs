@@ -51,6 +51,11 @@ pub trait Harness: Send + Sync + 'static {
     /// A transaction of the application's, begun so that it may write.
     fn transaction(&self) -> impl Future<Output = Transaction<'static, Self::DB>> + Send;
 
+    /// The settings of an outbox without a pool that knows where its tables are.
+    fn builder(&self) -> OutboxBuilder<Self::DB> {
+        Outbox::builder()
+    }
+
     /// The same with the default settings.
     fn outbox(&self) -> impl Future<Output = Outbox<Self::DB>> + Send {
         self.build(Outbox::builder())

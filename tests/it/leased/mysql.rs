@@ -137,7 +137,9 @@ async fn both_ways_of_holding_a_key_live_in_one_database() {
     transactional.migrate().await.unwrap();
     completed(&transactional, &request("k", 1), answer("transaction")).await;
     completed(&lab.store().await, &request("k", 1), answer("lease")).await;
-    assert_eq!(lab.count("SELECT COUNT(*) FROM idempotency_migrations".to_owned()).await, 2);
+    let versions = lab.count("SELECT count(*) FROM idempotency_migrations".to_owned()).await;
+    let newest = (1..).take_while(|version| MySqlStore::schema_sql(*version, None).is_some()).count();
+    assert_eq!(usize::try_from(versions).unwrap(), newest);
 }
 
 // S3: a clock of the server that goes back does not let a fence shrink.

@@ -240,7 +240,9 @@ async fn both_ways_of_holding_a_key_live_in_one_schema() {
     transactional.migrate().await.unwrap();
     completed(&transactional, &request("k", 1), answer("transaction")).await;
     completed(&lab.store().await, &request("k", 1), answer("lease")).await;
-    assert_eq!(lab.count("SELECT count(*) FROM idempotency_migrations".to_owned()).await, 2);
+    let versions = lab.count("SELECT count(*) FROM idempotency_migrations".to_owned()).await;
+    let newest = (1..).take_while(|version| PostgresStore::schema_sql(*version, None).is_some()).count();
+    assert_eq!(usize::try_from(versions).unwrap(), newest);
 }
 
 // A lease that is lost is lost for whoever renews it, through the layer too (H35).

@@ -20,7 +20,8 @@ async fn many_processes_may_migrate_at_once_and_again() {
     store_on(&pool, WAYS[0]).await;
     let versions: i64 =
         sqlx::query_scalar("SELECT count(*) FROM idempotency_migrations").fetch_one(&pool).await.unwrap();
-    assert_eq!(versions, 2);
+    let newest = (1..).take_while(|version| MySqlStore::schema_sql(*version, None).is_some()).count();
+    assert_eq!(usize::try_from(versions).unwrap(), newest);
     // The lock of the migrations is gone with its session: nobody waits.
     tokio::time::timeout(std::time::Duration::from_secs(5), store_on(&pool, WAYS[0])).await.unwrap();
 }
@@ -65,7 +66,9 @@ async fn a_database_of_any_name_is_created_and_used() {
         .fetch_all(&pool)
         .await
         .unwrap();
-        assert_eq!(tables, ["idempotency_keys", "idempotency_leases", "idempotency_migrations"]);
+        for table in ["idempotency_keys", "idempotency_leases", "idempotency_migrations"] {
+            assert!(tables.iter().any(|name| name == table), "{table} is not in {tables:?}");
+        }
         // The same key in another database is another key.
         let claim = store.claim(&request("in two databases", 1)).await.unwrap();
         let elsewhere = store_on(&pool, way).await;
@@ -84,7 +87,7 @@ async fn the_sql_can_be_had_for_a_hosts_own_history() {
     completed(&store, &request("hosted", 1), answer("done")).await;
     assert!(MySqlStore::schema_sql(0, None).is_none());
     assert!(MySqlStore::schema_sql(2, None).unwrap().contains("idempotency_leases"));
-    assert!(MySqlStore::schema_sql(3, None).is_none());
+    assert!(MySqlStore::schema_sql(usize::MAX, None).is_none());
     assert!(MySqlStore::schema_sql(1, Some("a`b")).unwrap().contains("`a``b`.idempotency_keys"));
 }
 

@@ -20,7 +20,8 @@ async fn many_processes_may_migrate_at_once_and_again() {
     store_on(&pool).await;
     let versions: i64 =
         sqlx::query_scalar("SELECT count(*) FROM idempotency_migrations").fetch_one(&pool).await.unwrap();
-    assert_eq!(versions, 2);
+    let newest = (1..).take_while(|version| PostgresStore::schema_sql(*version, None).is_some()).count();
+    assert_eq!(usize::try_from(versions).unwrap(), newest);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,7 +52,9 @@ async fn a_schema_of_any_name_is_created_and_used() {
             .fetch_all(&pool)
             .await
             .unwrap();
-    assert_eq!(tables, ["idempotency_keys", "idempotency_leases", "idempotency_migrations"]);
+    for table in ["idempotency_keys", "idempotency_leases", "idempotency_migrations"] {
+        assert!(tables.iter().any(|name| name == table), "{table} is not in {tables:?}");
+    }
     // The same key in another schema is another key: K holds the qualified name.
     let elsewhere = store_on(&pool).await;
     let verdict = elsewhere.claim(&request("in a schema", 1)).await.unwrap();
@@ -66,7 +69,7 @@ async fn the_sql_can_be_had_for_a_hosts_own_history() {
     let store = PostgresStore::new(pool).await.unwrap();
     completed(&store, &request("hosted", 1), answer("done")).await;
     assert!(PostgresStore::schema_sql(0, None).is_none());
-    assert!(PostgresStore::schema_sql(3, None).is_none());
+    assert!(PostgresStore::schema_sql(usize::MAX, None).is_none());
     assert!(PostgresStore::schema_sql(1, Some("a\"b")).unwrap().contains("\"a\"\"b\".idempotency_keys"));
 }
 

@@ -4,6 +4,8 @@ use crate::support::outbox_lab::{Lab, MariaDbLab, PostgresLab, SqliteLab};
 use crate::support::postgres::{options, pool_of, pool_on};
 
 idempotency::outbox_conformance!(postgres, async { PostgresLab::new().await });
+// Through PgBouncer in transaction mode.
+idempotency::outbox_conformance!(postgres_pooled, async { PostgresLab::pooled().await });
 idempotency::outbox_conformance!(sqlite, async { SqliteLab::new().await });
 idempotency::outbox_conformance!(mariadb, async { MariaDbLab::new().await });
 // The host's own sessions at another level.

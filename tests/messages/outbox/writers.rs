@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use idempotency::outbox::Event;
+use idempotency::outbox::{Event, PendingEvent};
 use idempotency::testing::outbox::drain;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -53,7 +53,7 @@ async fn nothing_is_lost<L: Lab>(writers: usize) {
         sleep(Duration::from_millis(5)).await;
     }
     found.extend(drain(&outbox).await);
-    let ids: HashSet<Uuid> = found.iter().map(|pending| pending.id()).collect();
+    let ids: HashSet<Uuid> = found.iter().map(PendingEvent::id).collect();
     assert_eq!(ids.len(), found.len(), "something is there twice");
     let mut of_key: BTreeMap<String, Vec<(Uuid, usize)>> = BTreeMap::new();
     for pending in &found {

@@ -25,7 +25,10 @@ async fn migrated<DB: OutboxDialect>(pool: &Pool<DB>) {
     Outbox::new(pool.clone()).await.unwrap().migrate().await.unwrap();
 }
 
-pub struct PostgresLab(PgPool);
+pub struct PostgresLab {
+    pool: PgPool,
+    schema: Option<String>,
+}
 
 impl PostgresLab {
     pub async fn on(pool: PgPool) -> Self {
@@ -38,7 +41,16 @@ impl PostgresLab {
         .execute(&pool)
         .await
         .unwrap();
-        Self(pool)
+        Self { pool, schema: None }
+    }
+
+    /// Through PgBouncer, which passes no search path on.
+    pub async fn pooled() -> Self {
+        let (schema, options) = postgres::new_schema().await;
+        let direct = postgres::pool_on(options.options([("search_path", schema.as_str())]), 2).await;
+        Self::on(direct).await;
+        let pooled = postgres::pooled_options().statement_cache_capacity(0);
+        Self { pool: postgres::pool_on(pooled, 20).await, schema: Some(schema) }
     }
 }
 
@@ -48,11 +60,16 @@ impl Harness for PostgresLab {
     const SHARES: bool = true;
 
     async fn build(&self, builder: OutboxBuilder<Postgres>) -> Outbox<Postgres> {
-        builder.build(self.0.clone()).await.unwrap()
+        self.schema.iter().fold(builder, OutboxBuilder::schema).build(self.pool.clone()).await.unwrap()
+    }
+
+    fn builder(&self) -> OutboxBuilder<Postgres> {
+        let builder = Outbox::builder().without_statement_cache();
+        self.schema.iter().fold(builder, OutboxBuilder::schema)
     }
 
     async fn transaction(&self) -> Transaction<'static, Postgres> {
-        self.0.begin().await.unwrap()
+        self.pool.begin().await.unwrap()
     }
 }
 
@@ -62,21 +79,21 @@ impl Lab for PostgresLab {
     }
 
     fn pool(&self) -> &PgPool {
-        &self.0
+        &self.pool
     }
 
     async fn run(&self, sql: String) -> u64 {
-        sqlx::query(AssertSqlSafe(sql)).execute(&self.0).await.unwrap().rows_affected()
+        sqlx::query(AssertSqlSafe(sql)).execute(&self.pool).await.unwrap().rows_affected()
     }
 
     async fn count(&self, sql: String) -> i64 {
-        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.0).await.unwrap()
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.pool).await.unwrap()
     }
 }
 
 pub struct SqliteLab {
     pool: SqlitePool,
-    pub folder: TempDir,
+    _folder: TempDir,
 }
 
 impl Harness for SqliteLab {
@@ -106,7 +123,7 @@ impl Lab for SqliteLab {
         .execute(&pool)
         .await
         .unwrap();
-        Self { pool, folder }
+        Self { pool, _folder: folder }
     }
 
     fn pool(&self) -> &SqlitePool {

@@ -6,18 +6,20 @@ mod scan;
 
 use std::time::Duration;
 
-use sqlx::postgres::{PgPool, PgRow};
+use sqlx::postgres::{PgPool, PgQueryResult, PgRow};
 use sqlx::{Postgres, Row, SqlStr};
 use uuid::Uuid;
 
 use super::{Bound, PostgresRows, event, text, texts};
+use crate::db::begin::begin;
 use crate::db::fault::{Fault, fault, in_claim};
 use crate::db::lease::microseconds;
 use crate::db::migrate;
 use crate::db::outbox::columns::{bucket, count, duration, error_text, id, place};
 use crate::db::outbox::{Acked, Attempt, Beat, Cause, Failing, Fence, From, Member, Pause, Queue, Taken};
 use crate::db::postgres::inspect::{Inspected, inspect, statement_cache_is_on};
-use crate::db::sql::SchemaName;
+use crate::db::postgres::sql::BEGIN;
+use crate::db::sql::{Array, SchemaName, with_arrays};
 use crate::error::Error;
 use crate::outbox::{Bucket, DeadLetter, DeadLetters, FailingEvent, PendingEvent, Place, Stats};
 
@@ -57,28 +59,23 @@ impl PostgresQueue {
             .bind(id.to_string())
     }
 
-    /// Planned anew each time, by how long the table is now: a plan that was made for a table of one page would read all
-    /// of a long one.
-    fn planned<'q>(text: &SqlStr) -> Bound<'q> {
-        sqlx::query(text.clone()).persistent(false)
+    /// A poll in one message, planned by how long the table is now: a plan that was made for a table of one page would read
+    /// all of a long one.
+    fn polling(text: &SqlStr, from: &[From]) -> SqlStr {
+        let buckets = Array::of_numbers(from.iter().map(|from| number(from.bucket).into()));
+        let after = Array::of_numbers(from.iter().map(|from| from.after));
+        with_arrays(text, &[buckets, after, Array::of_numbers(from.iter().map(|from| from.most.into()))])
     }
 
-    fn polling<'q>(text: &SqlStr, from: &[From]) -> Bound<'q> {
-        Self::planned(text)
-            .bind(from.iter().map(|from| number(from.bucket)).collect::<Vec<_>>())
-            .bind(from.iter().map(|from| from.after).collect::<Vec<_>>())
-            .bind(from.iter().map(|from| i64::from(from.most)).collect::<Vec<_>>())
+    /// The same for acks.
+    fn deleting(text: &SqlStr, acked: &[Acked]) -> SqlStr {
+        let buckets = Array::of_numbers(acked.iter().map(|acked| number(acked.place.bucket).into()));
+        let numbers = Array::of_numbers(acked.iter().map(|acked| acked.place.seq));
+        with_arrays(text, &[buckets, numbers, Array::of_ids(acked.iter().map(|acked| acked.id))])
     }
 
-    fn deleting<'q>(text: &SqlStr, acked: &[Acked]) -> Bound<'q> {
-        Self::planned(text)
-            .bind(acked.iter().map(|acked| number(acked.place.bucket)).collect::<Vec<_>>())
-            .bind(acked.iter().map(|acked| acked.place.seq).collect::<Vec<_>>())
-            .bind(acked.iter().map(|acked| acked.id.to_string()).collect::<Vec<_>>())
-    }
-
-    fn which<'q>(text: &SqlStr, which: &'q DeadLetters, most: u32) -> Bound<'q> {
-        Self::planned(text)
+    fn which<'q>(&self, text: &SqlStr, which: &'q DeadLetters, most: u32) -> Bound<'q> {
+        self.query(text)
             .bind(which.id.map(|id| id.to_string()))
             .bind(&which.destination)
             .bind(&which.topic)
@@ -88,26 +85,50 @@ impl PostgresQueue {
             .bind(i64::from(most))
     }
 
-    /// How many rows a statement has changed.
-    async fn changed<'q>(&self, statement: impl Fn() -> Bound<'q> + Send) -> Result<u64, sqlx::Error> {
-        let mut tries = 0_u32;
-        loop {
-            match statement().execute(&self.pool).await {
-                Err(error) if tries < TRIES && is_conflict(&error) => tries += 1,
-                done => return Ok(done?.rows_affected()),
-            }
+    /// What a statement returns. Where statements do not stay prepared, which is where a pooler may send the two messages of
+    /// one to two servers, in a transaction.
+    async fn fetch(&self, query: Bound<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
+        if self.rows.persistent {
+            return query.fetch_all(&self.pool).await;
         }
+        let mut transaction = begin(&self.pool, BEGIN).await?;
+        let rows = query.fetch_all(&mut *transaction).await?;
+        transaction.commit().await?;
+        Ok(rows)
     }
 
     /// What a statement that changes something returns.
     async fn returned<'q>(&self, statement: impl Fn() -> Bound<'q> + Send) -> Result<Vec<PgRow>, sqlx::Error> {
         let mut tries = 0_u32;
         loop {
-            match statement().fetch_all(&self.pool).await {
+            match self.fetch(statement()).await {
                 Err(error) if tries < TRIES && is_conflict(&error) => tries += 1,
                 done => return done,
             }
         }
+    }
+
+    /// How many rows a statement has changed.
+    async fn changed<'q>(&self, statement: impl Fn() -> Bound<'q> + Send) -> Result<u64, sqlx::Error> {
+        let mut tries = 0_u32;
+        loop {
+            let done = if self.rows.persistent {
+                statement().execute(&self.pool).await
+            } else {
+                self.execute(statement()).await
+            };
+            match done {
+                Err(error) if tries < TRIES && is_conflict(&error) => tries += 1,
+                done => return Ok(done?.rows_affected()),
+            }
+        }
+    }
+
+    async fn execute(&self, query: Bound<'_>) -> Result<PgQueryResult, sqlx::Error> {
+        let mut transaction = begin(&self.pool, BEGIN).await?;
+        let done = query.execute(&mut *transaction).await?;
+        transaction.commit().await?;
+        Ok(done)
     }
 
     async fn counted<'q>(&self, statement: impl Fn() -> Bound<'q> + Send) -> Result<u64, sqlx::Error> {
@@ -135,9 +156,9 @@ impl Queue for PostgresQueue {
 
     async fn open(pool: PgPool, schema: Option<&str>) -> Result<Self, Error> {
         let persistent = statement_cache_is_on(&pool);
-        let mut connection = pool.acquire().await.map_err(in_claim::<Postgres>)?;
-        let Inspected { schema, .. } = inspect(&mut connection, schema, "idempotency_outbox", persistent).await?;
-        drop(connection);
+        let mut transaction = begin(&pool, BEGIN).await.map_err(in_claim::<Postgres>)?;
+        let Inspected { schema, .. } = inspect(&mut transaction, schema, "idempotency_outbox", persistent).await?;
+        transaction.commit().await.map_err(in_claim::<Postgres>)?;
         Ok(Self { rows: PostgresRows::of(Some(&schema), persistent), pool, schema })
     }
 
@@ -182,22 +203,29 @@ impl Queue for PostgresQueue {
     }
 
     async fn poll(&self, from: &[From]) -> Result<Vec<PendingEvent>, sqlx::Error> {
-        let query = Self::polling(&self.rows.texts.poll, from);
-        query.fetch_all(&self.pool).await?.iter().map(event).collect()
+        let poll = Self::polling(&self.rows.texts.poll, from);
+        sqlx::raw_sql(poll).fetch_all(&self.pool).await?.iter().map(event).collect()
     }
 
     async fn read(&self, place: Place) -> Result<Option<PendingEvent>, sqlx::Error> {
         let query = self.query(&self.rows.texts.read).bind(number(place.bucket)).bind(place.seq);
-        query.fetch_optional(&self.pool).await?.as_ref().map(event).transpose()
+        self.fetch(query).await?.first().map(event).transpose()
     }
 
     async fn delete(&self, acked: &[Acked]) -> Result<(), sqlx::Error> {
-        self.changed(|| Self::deleting(&self.rows.texts.delete, acked)).await.map(drop)
+        let mut tries = 0_u32;
+        loop {
+            let delete = Self::deleting(&self.rows.texts.delete, acked);
+            match sqlx::raw_sql(delete).execute(&self.pool).await {
+                Err(error) if tries < TRIES && is_conflict(&error) => tries += 1,
+                done => return done.map(drop),
+            }
+        }
     }
 
     async fn failing(&self, buckets: &[Bucket]) -> Result<Vec<Failing>, sqlx::Error> {
         let buckets: Vec<i16> = buckets.iter().map(|bucket| number(*bucket)).collect();
-        self.query(&self.rows.texts.failing).bind(buckets).fetch_all(&self.pool).await?.iter().map(failing).collect()
+        self.fetch(self.query(&self.rows.texts.failing).bind(buckets)).await?.iter().map(failing).collect()
     }
 
     async fn record(&self, fence: &Fence, attempt: &Attempt<'_>) -> Result<Option<u32>, sqlx::Error> {
@@ -226,7 +254,7 @@ impl Queue for PostgresQueue {
     }
 
     async fn paused(&self) -> Result<Vec<Pause>, sqlx::Error> {
-        let rows = self.query(&self.rows.texts.paused).fetch_all(&self.pool).await?;
+        let rows = self.fetch(self.query(&self.rows.texts.paused)).await?;
         let pause = |row: &PgRow| {
             let key = row.try_get::<bool, _>("has_key")?.then(|| text(row, "aggregateid")).transpose()?;
             Ok(Pause { destination: text(row, "destination")?, key })
@@ -247,7 +275,8 @@ impl Queue for PostgresQueue {
 
     async fn stats(&self) -> Result<Stats, sqlx::Error> {
         let most = i64::try_from(Stats::MOST).unwrap_or(i64::MAX);
-        let row = Self::planned(&self.rows.texts.stats).bind(most).fetch_one(&self.pool).await?;
+        let rows = self.fetch(self.query(&self.rows.texts.stats).bind(most)).await?;
+        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let counted = |column: &str| Ok::<u64, sqlx::Error>(count(row.try_get(column)?).into());
         Ok(Stats {
             pending: counted("pending")?,
@@ -260,7 +289,7 @@ impl Queue for PostgresQueue {
     }
 
     async fn list_failing(&self, most: u32) -> Result<Vec<FailingEvent>, sqlx::Error> {
-        let rows = Self::planned(&self.rows.texts.list_failing).bind(i64::from(most)).fetch_all(&self.pool).await?;
+        let rows = self.fetch(self.query(&self.rows.texts.list_failing).bind(i64::from(most))).await?;
         let failing = |row: &PgRow| {
             Ok(FailingEvent {
                 pending: event(row)?,
@@ -284,7 +313,7 @@ impl Queue for PostgresQueue {
     }
 
     async fn dead(&self, which: &DeadLetters, most: u32) -> Result<Vec<DeadLetter>, sqlx::Error> {
-        let rows = Self::which(&self.rows.texts.dead, which, most).fetch_all(&self.pool).await?;
+        let rows = self.fetch(self.which(&self.rows.texts.dead, which, most)).await?;
         let letter = |row: &PgRow| {
             Ok(DeadLetter {
                 event: event(row)?,
@@ -297,15 +326,15 @@ impl Queue for PostgresQueue {
     }
 
     async fn count_dead(&self, which: &DeadLetters, most: u32) -> Result<u64, sqlx::Error> {
-        self.counted(|| Self::which(&self.rows.texts.count_dead, which, most)).await
+        self.counted(|| self.which(&self.rows.texts.count_dead, which, most)).await
     }
 
     async fn redrive_dead(&self, which: &DeadLetters, most: u32) -> Result<u64, sqlx::Error> {
-        self.counted(|| Self::which(&self.rows.texts.redrive_dead, which, most)).await
+        self.counted(|| self.which(&self.rows.texts.redrive_dead, which, most)).await
     }
 
     async fn discard_dead(&self, which: &DeadLetters, most: u32) -> Result<u64, sqlx::Error> {
-        self.counted(|| Self::which(&self.rows.texts.discard_dead, which, most)).await
+        self.counted(|| self.which(&self.rows.texts.discard_dead, which, most)).await
     }
 
     #[cfg(feature = "testing")]

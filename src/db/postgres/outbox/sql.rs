@@ -131,9 +131,9 @@ const DEFER: &str = concat!(
 const FIRST: &str =
     concat!("SELECT ", pending!(), " FROM {schema}idempotency_outbox AS o ORDER BY o.bucket, o.seq LIMIT $1");
 
-/// One index range of each bucket. Parameters: arrays of 1 buckets, 2 numbers, 3 limits.
+/// One index range of each bucket. Arrays: 1 buckets, 2 numbers, 3 limits.
 pub(super) const POLL: &str = concat!(
-    "SELECT e.* FROM unnest($1::int2[], $2::int8[], $3::int8[]) AS p (bucket, after, most) \
+    "SELECT e.* FROM unnest('{array_1}'::int2[], '{array_2}'::int8[], '{array_3}'::int8[]) AS p (bucket, after, most) \
      CROSS JOIN LATERAL (SELECT ",
     pending!(),
     " FROM {schema}idempotency_outbox AS o WHERE o.bucket = p.bucket AND o.seq > p.after \
@@ -185,10 +185,10 @@ const NEWEST: &str = "\
     WHERE c.relname = 'idempotency_outbox' AND n.nspname = $1 AND d.classid = 'pg_catalog.pg_class'::regclass \
         AND d.deptype = 'i' AND d.refobjsubid > 0";
 
-/// Parameters: arrays of 1 buckets, 2 numbers, 3 ids.
+/// Arrays: 1 buckets, 2 numbers, 3 ids.
 pub(super) const DELETE: &str = "\
     WITH acked AS MATERIALIZED (\
-        SELECT bucket, seq, id::uuid AS id FROM unnest($1::int2[], $2::int8[], $3::text[]) AS a (bucket, seq, id)\
+        SELECT * FROM unnest('{array_1}'::int2[], '{array_2}'::int8[], '{array_3}'::uuid[]) AS a (bucket, seq, id)\
     ), failed AS (\
         DELETE FROM {schema}idempotency_outbox_failing AS f USING acked \
         WHERE f.bucket = acked.bucket AND f.seq = acked.seq AND f.id = acked.id\

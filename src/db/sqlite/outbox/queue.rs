@@ -234,7 +234,7 @@ impl Queue for SqliteQueue {
         if changed(bury, &mut transaction).await? != 1 {
             return Ok(false);
         }
-        let rows = triples([(place, id)].into_iter());
+        let rows = triples([(place, id)]);
         sqlx::query(sql::DELETE).bind(rows.as_str()).execute(&mut *transaction).await?;
         sqlx::query(sql::DELETE_FAILING).bind(rows.as_str()).execute(&mut *transaction).await?;
         transaction.commit().await?;
