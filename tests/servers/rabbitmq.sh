@@ -124,7 +124,7 @@ set -u
 cd "$tmp" || exit 1
 # One at a time, where flock exists. The server must not inherit the lock.
 exec 9>>"$tmp/rabbitmq.lock"
-if command -v flock >/dev/null && ! flock -w 90 9; then
+if command -v flock >/dev/null && ! flock -w 240 9; then
     say "rabbitmq-ctl: another call holds the lock"
     exit 1
 fi
@@ -172,7 +172,7 @@ start() {
     pid=$!
     set +m
     echo "$pid" >"$tmp/rabbitmq.pid"
-    local deadline=$((SECONDS + 60))
+    local deadline=$((SECONDS + 180))
     while [ "$SECONDS" -lt "$deadline" ]; do
         kill -0 "$pid" 2>/dev/null || break
         # Its own log says that it is this server that is ready, not another one on that port.
@@ -181,7 +181,7 @@ start() {
         fi
         sleep 0.1
     done
-    say "RabbitMQ was not ready within 60 s or ended; the last lines of its logs:"
+    say "RabbitMQ was not ready within three minutes or ended; the last lines of its logs:"
     tail -n 20 "$tmp/rabbitmq.log" "$dir/log" >&2
     stop KILL
     return 1

@@ -88,19 +88,24 @@ impl RabbitMqPublisher {
         Self { max_event_bytes: Some(bytes), ..self }
     }
 
+    /// The connection's channels. A connection that was lost while nobody looked is made anew at once.
+    async fn channels(&self, until: Instant) -> Option<Arc<Channels>> {
+        loop {
+            let open = self.link.open(|| Channels::connect(&self.uri, until)).await?;
+            if open.connection.is_open() {
+                return Some(open.connection);
+            }
+            self.link.leave(&open);
+        }
+    }
+
     async fn attempt(&self, event: &PendingEvent) -> Answer {
         if self.max_event_bytes.is_some_and(|most| event.event().size() > most) {
             return Answer::never(Reason::TooLarge);
         }
         let Some((routing_key, properties)) = message::parts(event) else { return Answer::never(Reason::Malformed) };
         let until = Instant::now() + self.deadline;
-        let connecting = self.link.open(|| Channels::connect(&self.uri, until));
-        let Ok(Some(open)) = timeout_at(until, connecting).await else { return Answer::UNAVAILABLE };
-        let channels = &open.connection;
-        if !channels.is_open() {
-            self.link.leave(&open);
-            return Answer::UNAVAILABLE;
-        }
+        let Ok(Some(channels)) = timeout_at(until, self.channels(until)).await else { return Answer::UNAVAILABLE };
         if channels.is_blocked() {
             // It reads no more, because of its memory or its disk.
             return Answer::UNAVAILABLE;
