@@ -151,7 +151,7 @@ mod tests {
             let mut sent: BTreeSet<i64> = BTreeSet::new();
             let mut readings: Vec<(u64, BTreeSet<i64>)> = Vec::new();
             for (step, which) in steps {
-                let seq = which as i64;
+                let seq = i64::try_from(which).unwrap();
                 match step {
                     0 => if sent.insert(seq) { acked.acked(place(seq), ()) },
                     1 => {

@@ -137,7 +137,7 @@ struct RefusesOnce {
 
 impl Publisher for RefusesOnce {
     fn publish(&self, event: Arc<PendingEvent>) -> Publishing<'_> {
-        let unlucky = event.id().as_u128() % 10 == 0;
+        let unlucky = event.id().as_u128().is_multiple_of(10);
         if unlucky && self.refused.lock().unwrap().insert(event.id()) {
             return Box::pin(async { Answer::refused(Reason::Rejected) });
         }

@@ -80,7 +80,8 @@ impl Readable for NatsLog {
 
     async fn read(&self) -> Vec<(String, u64)> {
         let mut stream = self.context.get_stream(&self.name).await.unwrap();
-        let messages = stream.info().await.unwrap().state.messages as usize;
+        let messages = stream.info().await.unwrap().state.messages;
+        let messages = usize::try_from(messages).unwrap();
         let config = jetstream::consumer::pull::OrderedConfig::default();
         let consumer = stream.create_consumer(config).await.unwrap();
         let read = consumer.messages().await.unwrap().take(messages).map(|message| {

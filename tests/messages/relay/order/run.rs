@@ -145,7 +145,7 @@ async fn write<L: Elsewhere>(lab: &L, outbox: &Outbox<L::DB>, plan: &Plan, topic
                     if L::WRITERS {
                         sleep(Duration::from_millis((roll / 5 % 20) as u64)).await;
                     }
-                    if roll % 17 == 0 {
+                    if roll.is_multiple_of(17) {
                         tx.rollback().await.unwrap();
                     } else {
                         tx.commit().await.unwrap();
