@@ -122,7 +122,10 @@ impl Elsewhere for SqliteLab {
     const ENGINE: &'static str = "sqlite";
 
     async fn place(&self) -> String {
-        self.folder.path().join("outbox.sqlite").to_str().unwrap().to_owned()
+        sqlx::query_scalar("SELECT file FROM pragma_database_list WHERE name = 'main'")
+            .fetch_one(self.pool())
+            .await
+            .unwrap()
     }
 
     async fn end_sessions(&self) {}

@@ -1,17 +1,23 @@
 //! Looks at the table of pending events.
 
-use sqlx::Row;
+use sqlx::{Row, SqlStr};
 
-use super::{PostgresQueue, event, number, place};
+use super::{Bound, PostgresQueue, event, number, place};
 use crate::db::begin::begin;
 use crate::db::lease::microseconds;
 use crate::db::outbox::Fence;
 use crate::db::outbox::scan::{Lane, Scan, Span, begun};
 use crate::outbox::{PendingEvent, Place};
 
+/// Planned anew each time, by how long the table is now: a plan that was made for a table of one page would read all of a
+/// long one.
+fn planned<'q>(text: &SqlStr) -> Bound<'q> {
+    sqlx::query(text.clone()).persistent(false)
+}
+
 impl Scan for PostgresQueue {
     async fn present(&self, spans: &[Span]) -> Result<Vec<Place>, sqlx::Error> {
-        let query = Self::planned(&self.rows.texts.present)
+        let query = planned(&self.rows.texts.present)
             .bind(spans.iter().map(|span| number(span.bucket)).collect::<Vec<_>>())
             .bind(spans.iter().map(|span| span.after).collect::<Vec<_>>())
             .bind(spans.iter().map(|span| span.upto).collect::<Vec<_>>());
@@ -34,7 +40,7 @@ impl Scan for PostgresQueue {
     }
 
     async fn read_all(&self, places: &[Place]) -> Result<Vec<PendingEvent>, sqlx::Error> {
-        let query = Self::planned(&self.rows.texts.read_all)
+        let query = planned(&self.rows.texts.read_all)
             .bind(places.iter().map(|place| number(place.bucket)).collect::<Vec<_>>())
             .bind(places.iter().map(|place| place.seq).collect::<Vec<_>>());
         self.fetch(query).await?.iter().map(event).collect()
@@ -59,7 +65,7 @@ impl Scan for PostgresQueue {
     }
 
     async fn lane(&self, lane: &Lane<'_>) -> Result<Vec<PendingEvent>, sqlx::Error> {
-        let query = Self::planned(&self.rows.texts.lane)
+        let query = planned(&self.rows.texts.lane)
             .bind(number(lane.bucket))
             .bind(lane.from)
             .bind(lane.destination.to_owned())

@@ -53,6 +53,8 @@ struct Slice {
     vanished: bool,
 }
 
+type Tell = Box<dyn FnOnce(&mut Scheduler<Told>, Duration) -> Option<Action<Told>>>;
+
 /// What is under way between a relay and the others.
 enum Way {
     Asked(Action<Told>),
@@ -64,7 +66,7 @@ enum Way {
         passed: Vec<Row<Told>>,
         present: Vec<Place>,
     },
-    Told(Box<dyn FnOnce(&mut Scheduler<Told>, Duration) -> Option<Action<Told>>>),
+    Told(Tell),
 }
 
 struct Relay {
@@ -173,7 +175,7 @@ impl World {
         match self.below(3) {
             0 if open < 4 && !self.ending => {
                 // Writers of a key take its lock first.
-                let key = if self.below(4) == 0 { 1_000 + self.seq as u32 } else { self.below(KEYS) };
+                let key = if self.below(4) == 0 { 1_000 + u32::try_from(self.seq).unwrap() } else { self.below(KEYS) };
                 if self.writers.iter().any(|writer| writer.key == key) {
                     return;
                 }
@@ -183,8 +185,9 @@ impl World {
                     self.seq += 1;
                     let number = self.drawn.entry(key).or_default();
                     *number += 1;
-                    let bucket = (key % u32::from(BUCKETS)) as u8;
-                    let stored = Stored { id: Uuid::from_u128(self.seq as u128), told: (key, *number) };
+                    let bucket = u8::try_from(key % u32::from(BUCKETS)).unwrap();
+                    let stored =
+                        Stored { id: Uuid::from_u128(u128::try_from(self.seq).unwrap()), told: (key, *number) };
                     writer.rows.push((Place { bucket, seq: self.seq }, stored));
                     if key >= 1_000 {
                         break;
@@ -199,7 +202,7 @@ impl World {
                 let which = self.pick(open);
                 if self.below(5) == 0 && !self.ending {
                     let writer = self.writers.swap_remove(which);
-                    *self.drawn.entry(writer.key).or_default() -= writer.rows.len() as u32;
+                    *self.drawn.entry(writer.key).or_default() -= u32::try_from(writer.rows.len()).unwrap();
                 } else {
                     self.commit(which);
                 }
@@ -481,37 +484,6 @@ impl World {
             if left > 40_000 {
                 let stuck: Vec<_> = self.table.iter().take(3).collect();
                 let owners: Vec<_> = self.slices.iter().collect();
-                for relay in &self.relays {
-                    let s = &relay.scheduler;
-                    println!(
-                        "now {:?} relay {} ways {} polling {:?} {:?} db {:?} lease {:?} listing {:?} deleting {} writes {} writing {:?} caution {:?}",
-                        self.now - relay.began,
-                        relay.number,
-                        relay.ways.len(),
-                        s.polling.under_way,
-                        s.polling.next,
-                        s.database,
-                        s.lease_until,
-                        s.listing,
-                        s.deleting,
-                        s.writes.len(),
-                        s.writing,
-                        s.caution
-                    );
-                    println!(
-                        "   dest {:?}",
-                        s.destinations.values().next().map(|d| (
-                            &d.window,
-                            &d.breaker,
-                            d.ready.len(),
-                            d.careful.len(),
-                            d.paused
-                        ))
-                    );
-                    for (n, b) in &s.buckets {
-                        println!("   bucket {n} {:?}", format!("{b:?}").chars().take(1500).collect::<String>());
-                    }
-                }
                 return Err(format!("{} rows are left: {stuck:?} {owners:?}", self.table.len()));
             }
         }
