@@ -50,11 +50,6 @@ impl PostgresQueue {
         self.rows.query(text)
     }
 
-    /// Planned anew each time, by how long the table is now.
-    fn planned<'q>(text: &SqlStr) -> Bound<'q> {
-        sqlx::query(text.clone()).persistent(false)
-    }
-
     fn fenced<'q>(&self, text: &SqlStr, fence: &Fence, place: Place, id: Uuid) -> Bound<'q> {
         self.query(text)
             .bind(number(fence.bucket))
