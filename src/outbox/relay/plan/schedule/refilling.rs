@@ -32,8 +32,8 @@ impl<E> Scheduler<E> {
 
     /// Rows that were due were read; those that are missing are gone. `None`: the database has failed.
     pub fn due(&mut self, reading: Reading, places: &[Place], rows: Option<Vec<Row<E>>>, now: Duration) {
-        self.acked.read(reading.0);
         let Some(rows) = rows else {
+            self.acked.read(reading.0);
             self.database_failed(now);
             self.timers.extend(places.iter().map(|place| (now, *place)));
             return;
@@ -56,6 +56,7 @@ impl<E> Scheduler<E> {
                 }
             }
         }
+        self.acked.read(reading.0);
     }
 
     pub(super) fn refill(&mut self, now: Duration, actions: &mut Vec<Action<E>>) {
@@ -90,7 +91,6 @@ impl<E> Scheduler<E> {
 
     /// More of a lane was read. `None`: the database has failed.
     pub fn refilled(&mut self, refill: &Refill, rows: Option<Vec<Row<E>>>, now: Duration) {
-        self.acked.read(refill.reading.0);
         self.refilling -= 1;
         let failed = rows.is_none();
         let full = rows.as_ref().is_some_and(|rows| rows.len() >= refill.most as usize);
@@ -109,6 +109,8 @@ impl<E> Scheduler<E> {
             }
             self.wake_lane(refill.owned.bucket, &refill.lane);
         }
+        // Now that what it has shown was looked at.
+        self.acked.read(refill.reading.0);
     }
 }
 
