@@ -94,6 +94,20 @@ async fn a_blocked_key_with_a_hundred_thousand_events_holds_up_nobody() {
     assert_eq!((counts.published, counts.blocked, counts.left), (600, 1, 0));
 }
 
+/// The 95th percentile, over 200 events, when a relay has been at work for a while.
+async fn from_commit_to_broker(lab: &PostgresLab, outbox: &Outbox<sqlx::Postgres>) -> Duration {
+    let broker = Broker::new();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let relay = Relay::new(outbox.clone()).publisher("broker", broker.clone());
+    let running = tokio::spawn(relay.run(async { drop(stopped.await) }));
+    // Its first readings, without any event, are the only ones that pass dead rows.
+    sleep(Duration::from_secs(6)).await;
+    let mut latencies = latencies(lab, &broker, outbox, 200).await;
+    drop(stop);
+    running.await.unwrap().unwrap();
+    percentile(&mut latencies, 95)
+}
+
 // M37, case B51: 300,000 dead rows under a held snapshot, first those of a relay before, then this relay's own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn dead_rows_under_a_held_snapshot_cost_nothing() {
@@ -106,19 +120,15 @@ async fn dead_rows_under_a_held_snapshot_cost_nothing() {
         .unwrap();
     enqueue(&lab, &(0..300_000).map(|n| event(&format!("k{n}"), n)).collect::<Vec<_>>()).await;
     sqlx::raw_sql("DELETE FROM idempotency_outbox").execute(lab.pool()).await.unwrap();
-    let broker = Broker::new();
-    let (stop, stopped) = oneshot::channel::<()>();
-    let relay = Relay::new(outbox.clone()).publisher("broker", broker.clone());
-    let running = tokio::spawn(relay.run(async { drop(stopped.await) }));
-    // Its first readings, without any event, are the only ones that pass the dead rows.
-    sleep(Duration::from_secs(6)).await;
-    let mut latencies = latencies(&lab, &broker, &outbox, 200).await;
-    let p95 = percentile(&mut latencies, 95);
-    println!("p95 from commit to broker over 300,000 dead rows: {p95:?}");
+    // The same on a table without dead rows, under the same load of the machine.
+    let usual = {
+        let lab = PostgresLab::new().await;
+        from_commit_to_broker(&lab, &lab.outbox().await).await
+    };
+    let p95 = from_commit_to_broker(&lab, &outbox).await;
+    println!("p95 from commit to broker over 300,000 dead rows: {p95:?}, without them {usual:?}");
     // A poll through them takes a hundred milliseconds and more.
-    assert!(p95 < Duration::from_millis(25), "{p95:?}");
-    drop(stop);
-    running.await.unwrap().unwrap();
+    assert!(p95 < Duration::from_millis(25).max(usual * 3), "{p95:?}, without dead rows {usual:?}");
     holder.rollback().await.unwrap();
 }
 
