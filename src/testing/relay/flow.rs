@@ -92,6 +92,7 @@ pub async fn a_stalled_destination_holds_up_nobody_else<H: Harness>(harness: &H)
     let relay = relay(harness, broker.clone(), delivery()).await.publisher("stalled", stalled).window(32, 1 << 20);
     let running = Running::start(relay.grace(Duration::from_millis(100)));
     until("the others are served", async || broker.events() == 50).await;
+    until("they are deleted", async || outbox.stats().await.is_ok_and(|stats| stats.pending == 2_000)).await;
     assert_eq!(running.stop().await.left, 32);
 }
 

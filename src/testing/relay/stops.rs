@@ -119,7 +119,7 @@ pub async fn a_vanished_relay_is_followed_within_its_lease<H: Harness>(harness: 
     let second = Running::start(relay(harness, broker.clone(), delivery()).await.lease(LEASE).name("second"));
     until_empty(&outbox).await;
     // Careful rows cost a write each, and machines are busy; but no lease of another length is waited for.
-    assert!(since.elapsed() < LEASE + Duration::from_secs(12), "{:?}", since.elapsed());
+    assert!(since.elapsed() < LEASE + Duration::from_secs(40), "{:?}", since.elapsed());
     second.stop().await;
     assert_eq!(broker.events(), 1_000);
     assert!(broker.duplicates() <= 256);

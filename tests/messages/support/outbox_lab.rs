@@ -93,7 +93,7 @@ impl Lab for PostgresLab {
 
 pub struct SqliteLab {
     pool: SqlitePool,
-    pub folder: TempDir,
+    _folder: TempDir,
 }
 
 impl Harness for SqliteLab {
@@ -123,7 +123,7 @@ impl Lab for SqliteLab {
         .execute(&pool)
         .await
         .unwrap();
-        Self { pool, folder }
+        Self { pool, _folder: folder }
     }
 
     fn pool(&self) -> &SqlitePool {
