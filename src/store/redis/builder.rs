@@ -100,7 +100,7 @@ impl RedisStoreBuilder {
     }
 
     /// How long a server may take to answer a call (2 s), the retries on a cluster included. Then the claim is
-    /// [`ErrorKind::Unavailable`].
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable).
     pub fn response_timeout(mut self, response_timeout: Duration) -> Self {
         self.response_timeout = response_timeout;
         self
@@ -120,7 +120,7 @@ impl RedisStoreBuilder {
     /// [`RedisStore::check`].
     ///
     /// # Errors
-    /// [`ErrorKind::Setup`]: an address that cannot be read, a lease of less than 3 ms, a prefix that is empty or has
+    /// [`ErrorKind::Setup`](crate::ErrorKind::Setup): an address that cannot be read, a lease of less than 3 ms, a prefix that is empty or has
     /// braces (they would choose the node), replicas that may take longer than an answer.
     pub fn build(self) -> Result<RedisStore, Error> {
         checked(self.lease)?;
