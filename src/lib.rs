@@ -69,6 +69,7 @@
 //! - `nats`, `rabbitmq`, `http-publisher`: publishers of the outbox for NATS JetStream, RabbitMQ and HTTP; `redis` has one for
 //!   Redis Streams. TLS is chosen by a feature of the client crate in the host.
 //! - `kafka`: a preview of a publisher for Kafka; compiles librdkafka, with make and a C++ compiler.
+//! - `cli`: the operator's tool, a binary; nothing for the library.
 //! - `tracing`: log lines, and the caller's span on the task that a request runs on.
 //! - `metrics`: the counter `idempotency_events_total` with the label `event`.
 //! - `client`: for the client's side, with tower: keys, retries, operations that outlive their process.

@@ -114,7 +114,7 @@ impl Wire {
     }
 
     async fn connect(&self) -> std::io::Result<TcpStream> {
-        let stream = TcpStream::connect(self.authority.trim_matches(['[', ']'])).await?;
+        let stream = TcpStream::connect(&self.authority).await?;
         stream.set_nodelay(true)?;
         Ok(stream)
     }
@@ -142,6 +142,8 @@ mod tests {
         let wire = |url| Wire::new(url, "/payments", HeaderMap::new()).map(|wire| wire.authority);
         assert_eq!(wire("http://localhost").unwrap(), "localhost:80");
         assert_eq!(wire("http://127.0.0.1:3000/").unwrap(), "127.0.0.1:3000");
+        let sixth = wire("http://[::1]:3000").unwrap();
+        assert!(sixth.parse::<std::net::SocketAddr>().is_ok(), "{sixth}");
         for refused in ["https://localhost", "localhost:3000", "http://localhost/v1", "http://", "", "http://a b"] {
             assert!(matches!(wire(refused), Err(ProbeError::Address(_))), "{refused}");
         }
