@@ -32,6 +32,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::database::Database;
+use crate::destination::Destination;
 use crate::router::Principal;
 
 /// How long a shutdown waits for requests that are still running.
@@ -61,6 +62,8 @@ async fn main() -> Result<(), Failure> {
         Some(_) => return Err("usage: orders [relay]".into()),
     };
     let events = variable("EVENTS").unwrap_or_else(|| "stdout:".to_owned());
+    // A wrong setting ends the program before it serves anything.
+    Destination::parse(&events)?;
     let role = Role {
         listen: (!only_relay).then(|| variable("LISTEN").unwrap_or_else(|| "127.0.0.1:3000".to_owned())),
         events: (only_relay || variable("RELAY").as_deref() != Some("off")).then_some(events),
@@ -120,18 +123,32 @@ async fn run<DB: Database, S: Store>(role: Role, pool: Pool<DB>, store: S) -> Re
     Ok(())
 }
 
-/// Publishes events until the process is asked to stop.
+/// Publishes events until the process is asked to stop. Until the broker is there, orders are taken and their events wait.
 async fn relay<DB: Database>(
     outbox: Outbox<DB>,
     events: String,
-    mut stopping: watch::Receiver<bool>,
+    stopping: watch::Receiver<bool>,
 ) -> Result<(), Failure> {
-    let relay = Relay::new(outbox).lease(LEASE);
-    let relay = destination::publisher(relay, &events).await?;
     // An error means that the sender is gone, which ends the process too.
-    let counts = relay.run(async move { drop(stopping.wait_for(|stopping| *stopping).await) }).await?;
-    tracing::info!(?counts, "the relay has stopped");
-    Ok(())
+    let stopped =
+        |mut stopping: watch::Receiver<bool>| async move { drop(stopping.wait_for(|stopping| *stopping).await) };
+    let destination = Destination::parse(&events)?;
+    let relay = loop {
+        match destination.publisher(Relay::new(outbox.clone()).lease(LEASE)).await {
+            Ok(relay) => break relay,
+            Err(error) => tracing::warn!(error = &*error as &dyn Error, "the broker is not there yet"),
+        }
+        tokio::select! {
+            () = stopped(stopping.clone()) => return Ok(()),
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+        }
+    };
+    let ended = relay.run(stopped(stopping)).await;
+    match &ended {
+        Ok(counts) => tracing::info!(?counts, "the relay has stopped"),
+        Err(error) => tracing::error!(error = error as &dyn Error, "the relay has failed"),
+    }
+    ended.map(drop).map_err(Into::into)
 }
 
 /// The address is the first line on stdout, where nothing but events follows; what to try goes to stderr.

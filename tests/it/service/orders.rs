@@ -293,8 +293,9 @@ async fn a_refused_event_waits_for_a_person() {
     for (key, customer) in [("k1", "bad"), ("k2", "bad"), ("k3", "good")] {
         assert_eq!(order(&client, &address, key, customer).await.unwrap().status, 201);
     }
-    let stats = settled(&client, &address, "blocked", 1).await;
-    assert_eq!(stats["pending"], 2, "{stats}");
+    settled(&client, &address, "blocked", 1).await;
+    // The other customer is served.
+    settled(&client, &address, "pending", 2).await;
     let id = got.lock().unwrap()[0]["id"].as_str().unwrap().to_owned();
     let decide = async |what: &str| {
         let url = format!("http://{address}/outbox/dead/{what}");
@@ -310,4 +311,26 @@ async fn a_refused_event_waits_for_a_person() {
     assert_eq!(outbox(&client, &address).await["blocked"], 0);
     let good = got.lock().unwrap().iter().filter(|event| event["data"]["n"] == 2 || event["subject"] == "good").count();
     assert_eq!(good, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_are_taken_while_the_broker_is_away() {
+    for events in ["nats://127.0.0.1:1", "amqp://127.0.0.1:1", "redis://127.0.0.1:1", "http://127.0.0.1:1"] {
+        let engine = Engine::sqlite();
+        let published = Published::default();
+        let service = start(&engine, "127.0.0.1:0", &[("EVENTS", events)], &published);
+        let (client, address) = (Client::new(), service.address.clone());
+        assert_eq!(order(&client, &address, "k1", "c1").await.unwrap().status, 201, "{events}");
+        sleep(Duration::from_millis(1200)).await;
+        let stats = outbox(&client, &address).await;
+        assert_eq!(
+            (&stats["pending"], &stats["dead"], &stats["blocked"]),
+            (&1.into(), &0.into(), &0.into()),
+            "{events}"
+        );
+        assert_eq!(service.terminate(), Some(0), "{events}");
+        // The next process finds it.
+        let _service = start(&engine, "127.0.0.1:0", &[], &published);
+        published.wait_for(1, Duration::from_secs(10)).await;
+    }
 }
