@@ -8,5 +8,6 @@ mod kit;
 mod lab;
 mod lost;
 mod poison;
+mod pooled;
 mod process;
 mod settings;
