@@ -9,5 +9,6 @@ mod lab;
 mod lost;
 mod poison;
 mod pooled;
+mod prepare;
 mod process;
 mod settings;
