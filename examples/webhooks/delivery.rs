@@ -1,4 +1,4 @@
-//! One delivery: verified, read, put into the inbox, applied.
+//! One delivery: verified, taken up by the inbox, read, applied.
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -34,9 +34,8 @@ pub async fn receive<DB: Database>(State(service): State<Service<DB>>, headers: 
 }
 
 async fn deliver<DB: Database>(service: &Service<DB>, headers: &HeaderMap, body: &Bytes) -> Result<Response, Problem> {
-    service.verifier.verify(headers, body)?;
     let id = message_id(headers)?;
-    let event = Event::parse(body)?;
+    service.verifier.verify(headers, body)?;
     let message = Message::new(id, body);
     // The wait comes before the transaction, so that none is open meanwhile: on SQLite every other delivery would wait.
     let ready = match service.inbox.prepare(&message).await {
@@ -46,6 +45,8 @@ async fn deliver<DB: Database>(service: &Service<DB>, headers: &HeaderMap, body:
         Ok(Prepared::Conflict) => return service.answer(&Processed::Conflict),
         Err(error) => return Err(failed::<DB>(service, &ProcessError::Inbox(error))),
     };
+    // Read by now only: what an id was used for before is told by the bytes alone, whatever they say.
+    let event = Event::parse(body)?;
     tokio::time::sleep(event.wait()).await;
     let applied = ready.process(async move |mut tx| match event {
         Event::Settled { payment, amount, .. } => Ok(DB::add(&mut tx, &payment, amount).await?),

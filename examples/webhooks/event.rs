@@ -57,13 +57,16 @@ impl Event {
             "payment.fail" => return Ok(Self::Fail),
             _ => return Ok(Self::Other),
         };
-        let wrong =
-            "data needs `payment`, 1 to 128 bytes of text, and `amount`, a whole number; `ms` is at most 60000.";
+        let wrong = "data needs `payment`, 1 to 128 bytes of text without NUL, and `amount`, a whole number; `ms` is at most 60000.";
         let wrong = || Problem::new(StatusCode::UNPROCESSABLE_ENTITY, wrong);
         let data = envelope.data.ok_or_else(wrong)?;
         let Payment { payment, amount, ms } = serde_json::from_str(data.get()).map_err(|_| wrong())?;
         // A balance of 64 bits has room for as many of these as will ever come.
-        if !(1..=128).contains(&payment.len()) || amount.unsigned_abs() > 1 << 40 || ms > LONGEST {
+        if !(1..=128).contains(&payment.len())
+            || payment.contains('\0')
+            || amount.unsigned_abs() > 1 << 40
+            || ms > LONGEST
+        {
             return Err(wrong());
         }
         let wait = if slow { Duration::from_millis(ms) } else { Duration::ZERO };

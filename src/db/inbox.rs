@@ -139,7 +139,7 @@ pub trait Rows: Sized + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Met>, Error>> + Send;
 
     /// The digest of a mark that is committed, looked for outside of any transaction. `None` where there is none, or where
-    /// it cannot be looked for in one step.
+    /// it cannot be looked for in one step and without a trace.
     fn peek(&self, identity: &Identity) -> impl Answer<Option<Option<Vec<u8>>>>;
 
     /// Takes a mark back within its transaction.

@@ -72,7 +72,8 @@ impl<DB: InboxDialect> Inbox<DB> {
     ///   after the transaction's snapshot is `Busy` there; a new transaction learns the truth. Where the transaction has no
     ///   `idle_in_transaction_session_timeout` it gets the inbox's.
     /// - *MySQL*: the transaction must be READ COMMITTED; under other levels absent rows lock the gaps around them and
-    ///   deliveries deadlock each other. MariaDB has no such limit.
+    ///   deliveries deadlock each other. MariaDB takes any level but READ UNCOMMITTED, where a mark that is not committed
+    ///   would count.
     /// - *SQLite*: the transaction must be begun by `BEGIN IMMEDIATE`, since one that reads first may find that it cannot
     ///   write any more.
     ///

@@ -53,6 +53,8 @@ pub struct MySqlInbox {
     texts: Arc<Texts>,
     begin: &'static str,
     idle: Option<Duration>,
+    /// Whether a mark is looked for outside of a transaction: not where one that is not committed would be seen.
+    peeks: bool,
 }
 
 /// The session behind a transaction that is begun here.
@@ -269,7 +271,7 @@ impl Rows for MySqlInbox {
 
     async fn open(pool: MySqlPool, settings: Settings) -> Result<Self, Error> {
         let setup = |what: &str| Err(Error::with_source(ErrorKind::Setup, what));
-        let Inspected { flavor, schema, rolls_back_on_timeout } = inspect(&pool, settings.schema).await?;
+        let Inspected { flavor, schema, rolls_back_on_timeout, reads_dirty } = inspect(&pool, settings.schema).await?;
         let flavor = if settings.like_mysql { Flavor::NamedLock } else { flavor };
         let isolation = settings.isolation.unwrap_or_default();
         if rolls_back_on_timeout {
@@ -293,6 +295,7 @@ impl Rows for MySqlInbox {
                 Isolation::Serializable => BEGIN_SERIALIZABLE,
             },
             idle: settings.idle,
+            peeks: !reads_dirty,
         })
     }
 
@@ -332,6 +335,9 @@ impl Rows for MySqlInbox {
     }
 
     async fn peek(&self, identity: &Identity) -> Result<Option<Option<Vec<u8>>>, sqlx::Error> {
+        if !self.peeks {
+            return Ok(None);
+        }
         let see = at(query(&self.texts.see), identity);
         let row = call(&self.pool, move |connection| Box::pin(see.fetch_optional(connection))).await?;
         row.map(|row| row.try_get(0)).transpose()

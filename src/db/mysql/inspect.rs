@@ -17,6 +17,8 @@ pub(crate) struct Inspected {
     pub(crate) schema: SchemaName,
     /// Whether a refused lock undoes the whole transaction, and not just its statement.
     pub(crate) rolls_back_on_timeout: bool,
+    /// Whether statements outside a transaction see what is not committed.
+    pub(crate) reads_dirty: bool,
 }
 
 /// The server behind a pool. Refuses those that are too old, and what leads to a read-only one.
@@ -36,7 +38,10 @@ pub(crate) async fn inspect(pool: &MySqlPool, named: Option<String>) -> Result<I
     let schema = named.or(database).ok_or_else(|| setup("the pool's sessions have no database; name one"))?;
     let schema = SchemaName::mysql(&schema).ok_or_else(|| setup("not a name for a database"))?;
     let rolls_back_on_timeout = variables.get("innodb_rollback_on_timeout").is_some_and(|value| value != "OFF");
-    Ok(Inspected { flavor, schema, rolls_back_on_timeout })
+    // MariaDB before 11.1 has the older name alone, MySQL 8 the newer.
+    let levels = ["tx_isolation", "transaction_isolation"];
+    let reads_dirty = levels.iter().any(|name| variables.get(*name).is_some_and(|level| level == "READ-UNCOMMITTED"));
+    Ok(Inspected { flavor, schema, rolls_back_on_timeout, reads_dirty })
 }
 
 async fn ask(pool: &MySqlPool) -> Result<(HashMap<String, String>, Option<String>), sqlx::Error> {

@@ -264,7 +264,8 @@ pub(crate) const SETTLE_AS: &str = "{no_wait}UPDATE {schema}idempotency_keys SET
 
 /// What a store must know of its server.
 pub(crate) const INSPECT: &str = "SHOW VARIABLES WHERE Variable_name IN
-    ('version', 'innodb_rollback_on_timeout', 'read_only', 'innodb_read_only', 'tx_read_only', 'transaction_read_only', 'autocommit')";
+    ('version', 'innodb_rollback_on_timeout', 'read_only', 'innodb_read_only', 'tx_read_only', 'transaction_read_only', 'autocommit',
+     'tx_isolation', 'transaction_isolation')";
 pub(crate) const DATABASE: &str = "SELECT DATABASE()";
 
 pub(crate) const MIGRATIONS: &[&str] = &[

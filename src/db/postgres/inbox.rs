@@ -13,7 +13,8 @@ use sqlx::query::Query;
 use sqlx::{PgConnection, PgPool, Postgres, Row, SqlStr};
 use sqlx_core::transaction::TransactionManager;
 
-use super::inspect::{Inspected, inspect, statement_cache_is_on};
+use super::alone;
+use super::inspect::{Inspected, inspect};
 use super::sql::{BEGIN, BEGIN_REPEATABLE_READ, BEGIN_SERIALIZABLE};
 use crate::db::begin::begin;
 use crate::db::fault::{Fault, before_commit, fault, in_claim};
@@ -44,6 +45,9 @@ pub struct PostgresInbox {
     idle: Option<String>,
     /// Off where the pool keeps no statement cache: named statements would pile up on the server (S10).
     persistent: bool,
+    /// Whether a mark is looked for outside of a transaction: not under SERIALIZABLE, where that costs a predicate lock and
+    /// would be a reason for others to fail, and not where it would cost a transaction of its own (see [`alone`]).
+    peeks: bool,
 }
 
 type Bound<'q> = Query<'q, Postgres, PgArguments>;
@@ -218,11 +222,8 @@ impl Rows for PostgresInbox {
     type Session = ();
 
     async fn open(pool: PgPool, settings: Settings) -> Result<Self, Error> {
-        let persistent = statement_cache_is_on(&pool);
-        let mut connection = pool.acquire().await.map_err(in_claim::<Postgres>)?;
-        let named = settings.schema.as_deref();
-        let Inspected { schema, .. } = inspect(&mut connection, named, "idempotency_inbox", persistent).await?;
-        drop(connection);
+        let Inspected { schema, reads_committed, persistent } =
+            inspect(&pool, settings.schema.as_deref(), "idempotency_inbox").await?;
         let isolation = settings.isolation.unwrap_or_default();
         Ok(Self {
             texts: Texts::new(|template| expand(template, Some(&schema))),
@@ -236,6 +237,7 @@ impl Rows for PostgresInbox {
             pool,
             schema,
             persistent,
+            peeks: persistent && reads_committed,
         })
     }
 
@@ -270,8 +272,7 @@ impl Rows for PostgresInbox {
     }
 
     async fn peek(&self, identity: &Identity) -> Result<Option<Option<Vec<u8>>>, sqlx::Error> {
-        // Without a statement cache it is two messages, which a pooler may send to two servers.
-        if !self.persistent {
+        if !self.peeks {
             return Ok(None);
         }
         let row = self.of(&self.texts.peek, identity).fetch_optional(&self.pool).await?;
@@ -312,16 +313,15 @@ impl Rows for PostgresInbox {
     async fn undo(&self, mut lent: Lent<Self>, failed: Option<&Own>) -> Result<(), sqlx::Error> {
         unwind(&mut lent.transaction);
         PgTransactionManager::rollback(&mut lent.transaction).await?;
-        // The same connection, which is in no transaction now.
-        match failed {
-            Some(own) => self
-                .of(&self.texts.count_failure, &own.identity)
-                .bind(microseconds(own.retention))
-                .execute(&mut *lent.transaction)
-                .await
-                .map(drop),
-            None => Ok(()),
+        let Some(own) = failed else { return Ok(()) };
+        if self.persistent {
+            // The same connection, which is in no transaction now.
+            let query = self.of(&self.texts.count_failure, &own.identity).bind(microseconds(own.retention));
+            return query.execute(&mut *lent.transaction).await.map(drop);
         }
+        // A transaction of its own takes a connection of the pool: this one goes back first.
+        drop(lent);
+        self.count_failure(&own.identity, own.retention).await
     }
 
     fn discard(&self, lent: Lent<Self>) {
@@ -330,17 +330,21 @@ impl Rows for PostgresInbox {
 
     async fn count_failure(&self, identity: &Identity, retention: Duration) -> Result<(), sqlx::Error> {
         let query = self.of(&self.texts.count_failure, identity).bind(microseconds(retention));
-        query.execute(&self.pool).await.map(drop)
+        alone::execute(&self.pool, self.persistent, query).await.map(drop)
     }
 
     async fn forget_failures(&self, identity: &Identity) -> Result<(), sqlx::Error> {
-        self.of(&self.texts.forget_failures, identity).execute(&self.pool).await.map(drop)
+        let query = self.of(&self.texts.forget_failures, identity);
+        alone::execute(&self.pool, self.persistent, query).await.map(drop)
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, sqlx::Error> {
-        let marks = self.query(&self.texts.purge).bind(i64::from(limit)).execute(&self.pool).await?;
-        let failures = self.query(&self.texts.purge_failures).bind(i64::from(limit)).execute(&self.pool).await?;
-        Ok(marks.rows_affected() + failures.rows_affected())
+        let mut purged = 0;
+        for text in [&self.texts.purge, &self.texts.purge_failures] {
+            let query = self.query(text).bind(i64::from(limit));
+            purged += alone::execute(&self.pool, self.persistent, query).await?;
+        }
+        Ok(purged)
     }
 }
 

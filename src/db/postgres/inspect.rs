@@ -1,8 +1,9 @@
 //! What a store must know of its server before it begins.
 
-use sqlx::{ConnectOptions, PgConnection, PgPool, Postgres, Row};
+use sqlx::{ConnectOptions, PgPool, Postgres, Row};
 
 use super::sql;
+use crate::db::begin::begin;
 use crate::db::fault::in_claim;
 use crate::db::sql::SchemaName;
 use crate::error::{Error, ErrorKind};
@@ -15,22 +16,22 @@ pub(crate) struct Inspected {
     pub(crate) schema: SchemaName,
     /// Whether statements outside a transaction run under READ COMMITTED.
     pub(crate) reads_committed: bool,
+    /// Whether the pool keeps statements prepared.
+    pub(crate) persistent: bool,
 }
 
 /// The server, and the schema of `table`: the one that was named, the one where it stands on the search path, or the one where it would be
 /// created. Refuses servers that are too old, and replicas.
-pub(crate) async fn inspect(
-    connection: &mut PgConnection,
-    named: Option<&str>,
-    table: &'static str,
-    persistent: bool,
-) -> Result<Inspected, Error> {
+pub(crate) async fn inspect(pool: &PgPool, named: Option<&str>, table: &'static str) -> Result<Inspected, Error> {
     let setup = |what: &str| Error::with_source(ErrorKind::Setup, what);
+    let persistent = statement_cache_is_on(pool);
+    // In a transaction: see `alone`.
+    let mut transaction = begin(pool, sql::BEGIN).await.map_err(in_claim::<Postgres>)?;
     let seen = sqlx::query(sql::INSPECT)
         .persistent(persistent)
         .bind(named)
         .bind(table)
-        .fetch_one(connection)
+        .fetch_one(&mut *transaction)
         .await
         .map_err(in_claim::<Postgres>)?;
     let version: i32 = seen.try_get("version").map_err(in_claim::<Postgres>)?;
@@ -43,11 +44,12 @@ pub(crate) async fn inspect(
     let schema: Option<String> = seen.try_get("schema").map_err(in_claim::<Postgres>)?;
     let schema = schema.ok_or_else(|| setup("the search path leads to no schema; name one"))?;
     let schema = SchemaName::new(&schema).ok_or_else(|| setup("not a name for a schema"))?;
-    Ok(Inspected { schema, reads_committed: seen.try_get("reads_committed").map_err(in_claim::<Postgres>)? })
+    let reads_committed = seen.try_get("reads_committed").map_err(in_claim::<Postgres>)?;
+    Ok(Inspected { schema, reads_committed, persistent })
 }
 
 /// The pool's options show their cache only in their URL form.
-pub(crate) fn statement_cache_is_on(pool: &PgPool) -> bool {
+fn statement_cache_is_on(pool: &PgPool) -> bool {
     let url = pool.connect_options().to_url_lossy();
     !url.query_pairs().any(|(name, value)| name == "statement-cache-capacity" && value == "0")
 }

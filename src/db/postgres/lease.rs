@@ -12,7 +12,8 @@ use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{PgConnection, PgPool, Postgres, Row, SqlStr};
 
-use super::inspect::{Inspected, inspect, statement_cache_is_on};
+use super::alone;
+use super::inspect::{Inspected, inspect};
 use crate::db::fault::in_claim;
 use crate::db::lease::{
     Asked, Change, Found, Granted, LeaseDialect, NOBODY, NewLease, Operation, Owner, Search, Seen, Standing, Table,
@@ -64,7 +65,11 @@ impl PostgresLeases {
     }
 
     async fn changed(&self, query: Bound<'_>) -> Result<bool, sqlx::Error> {
-        Ok(query.execute(&self.pool).await?.rows_affected() == 1)
+        Ok(alone::execute(&self.pool, self.persistent, query).await? == 1)
+    }
+
+    async fn fetch(&self, query: Bound<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
+        alone::fetch(&self.pool, self.persistent, query).await
     }
 }
 
@@ -72,10 +77,7 @@ impl Table for PostgresLeases {
     type Engine = Postgres;
 
     async fn open(pool: PgPool, schema: Option<&str>) -> Result<Self, Error> {
-        let persistent = statement_cache_is_on(&pool);
-        let mut connection = pool.acquire().await.map_err(in_claim::<Postgres>)?;
-        let Inspected { schema, .. } = inspect(&mut connection, schema, "idempotency_leases", persistent).await?;
-        drop(connection);
+        let Inspected { schema, persistent, .. } = inspect(&pool, schema, "idempotency_leases").await?;
         Ok(Self { texts: Texts::new(|template| expand(template, Some(&schema))), pool, schema, persistent })
     }
 
@@ -88,12 +90,13 @@ impl Table for PostgresLeases {
     }
 
     async fn ask(&self, lease: &NewLease<'_>) -> Result<Asked, sqlx::Error> {
-        let row = self.new_lease(&self.texts.ask, lease).fetch_one(&self.pool).await?;
+        let rows = self.fetch(self.new_lease(&self.texts.ask, lease)).await?;
+        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         if let Some(fence) = row.try_get("granted")? {
             return Ok(Asked::Granted(Granted { fence, attempt: 1, checkpoint: None }));
         }
         match row.try_get::<Option<i16>, _>("state")? {
-            Some(state) => seen(&row, state).map(Asked::Seen),
+            Some(state) => seen(row, state).map(Asked::Seen),
             None => Ok(Asked::Unseen),
         }
     }
@@ -104,7 +107,7 @@ impl Table for PostgresLeases {
             Take::Afresh => &self.texts.take_afresh,
         };
         let query = self.new_lease(text, lease).bind(&seen.token[..]).bind(seen.granted.fence);
-        query.fetch_optional(&self.pool).await?.map(|row| granted(&row)).transpose()
+        self.fetch(query).await?.first().map(granted).transpose()
     }
 
     async fn change(&self, owner: &Owner, change: Change<'_>) -> Result<bool, sqlx::Error> {
@@ -122,8 +125,9 @@ impl Table for PostgresLeases {
     }
 
     async fn standing(&self, owner: &Owner) -> Result<Option<Standing>, sqlx::Error> {
-        let row = self.owned(&self.texts.standing, owner).fetch_optional(&self.pool).await?;
-        row.map(|row| Ok(if row.try_get::<i16, _>(0)? == 0 { Standing::Running } else { Standing::Completed }))
+        let rows = self.fetch(self.owned(&self.texts.standing, owner)).await?;
+        rows.first()
+            .map(|row| Ok(if row.try_get::<i16, _>(0)? == 0 { Standing::Running } else { Standing::Completed }))
             .transpose()
     }
 
@@ -157,7 +161,7 @@ impl Table for PostgresLeases {
                 query(&self.texts.stuck).bind(microseconds(older_than)).bind(i64::from(limit))
             }
         };
-        query.fetch_all(&self.pool).await?.iter().map(found).collect()
+        self.fetch(query).await?.iter().map(found).collect()
     }
 
     async fn operate(&self, owner: &Owner, fence: i64, operation: Operation<'_>) -> Result<bool, sqlx::Error> {
@@ -175,7 +179,7 @@ impl Table for PostgresLeases {
 
     async fn purge(&self, limit: u32) -> Result<u64, sqlx::Error> {
         let query = sqlx::query(self.texts.purge.clone()).persistent(self.persistent).bind(i64::from(limit));
-        Ok(query.execute(&self.pool).await?.rows_affected())
+        alone::execute(&self.pool, self.persistent, query).await
     }
 }
 

@@ -1,5 +1,6 @@
 //! Postgres: what the crate's own code must know of it.
 
+pub(crate) mod alone;
 pub(crate) mod inbox;
 pub(crate) mod inspect;
 pub(crate) mod lease;

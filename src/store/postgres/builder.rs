@@ -4,12 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::{PgPool, Postgres};
+use sqlx::PgPool;
 
 use super::{Completed, PostgresStore, Shared};
-use crate::db::begin::begin;
-use crate::db::fault::in_claim;
-use crate::db::postgres::inspect::{Inspected, inspect, statement_cache_is_on};
+use crate::db::postgres::inspect::{Inspected, inspect};
 use crate::db::postgres::sql;
 use crate::db::postgres::statements::{Bounds, Statements};
 use crate::error::Error;
@@ -81,11 +79,8 @@ impl PostgresStoreBuilder {
     /// [`ErrorKind::Setup`] for a schema name that cannot be one, a server before 13, a read-only replica, or a search
     /// path that leads nowhere; [`ErrorKind::Unavailable`] if the server cannot be reached.
     pub async fn build(self) -> Result<PostgresStore, Error> {
-        let persistent = statement_cache_is_on(&self.pool);
-        let mut transaction = begin(&self.pool, sql::BEGIN).await.map_err(in_claim::<Postgres>)?;
-        let inspected = inspect(&mut transaction, self.schema.as_deref(), "idempotency_keys", persistent).await?;
-        let Inspected { schema, reads_committed } = inspected;
-        drop(transaction);
+        let Inspected { schema, reads_committed, persistent } =
+            inspect(&self.pool, self.schema.as_deref(), "idempotency_keys").await?;
         let strict = self.isolation != Isolation::ReadCommitted;
         let (begin, begin_unkeyed) = match self.isolation {
             Isolation::ReadCommitted => (sql::BEGIN, sql::BEGIN_MARKED),

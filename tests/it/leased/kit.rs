@@ -29,6 +29,7 @@ impl BodyCodec for Reversed {
 
 idempotency::store_conformance!(postgres, async { Leased(PostgresLab::new().await) });
 idempotency::store_conformance!(postgres_serializable, async { Leased(serializable().await) });
+idempotency::store_conformance!(postgres_pooled, async { Leased(PostgresLab::pooled().await) });
 idempotency::store_conformance!(sqlite, async { Leased(SqliteLab::new().await) });
 idempotency::store_conformance!(mariadb, async { Leased(MariaDbLab::new().await) });
 idempotency::store_conformance!(mariadb_serializable, async {
@@ -48,6 +49,7 @@ idempotency::store_conformance!(coded_postgres, async {
 
 // S8
 idempotency::operator_conformance!(postgres_operators, async { Leased(PostgresLab::new().await) });
+idempotency::operator_conformance!(postgres_pooled_operators, async { Leased(PostgresLab::pooled().await) });
 idempotency::operator_conformance!(sqlite_operators, async { Leased(SqliteLab::new().await) });
 idempotency::operator_conformance!(mariadb_operators, async { Leased(MariaDbLab::new().await) });
 idempotency::operator_conformance!(as_on_mysql_operators, async { Leased(NoWaitLockLab::new().await) });

@@ -66,6 +66,10 @@ async fn an_event_is_applied_once(engine: Engine) {
     assert_eq!(status(&sender.deliver("evt_2", &body).await), 200);
     // Another body under a known id, if only by a blank.
     assert_eq!(status(&sender.deliver("evt_1", &format!("{body} ")).await), 409);
+    // The bytes are compared, whatever they say.
+    for other in ["", "{", r#"{"type": "payment.settled"}"#] {
+        assert_eq!(status(&sender.deliver("evt_1", other).await), 409, "{other}");
+    }
     // A failure leaves nothing and is run again.
     let fails = event("payment.fail", "p2", 7);
     for _ in 0..2 {
@@ -77,6 +81,8 @@ async fn an_event_is_applied_once(engine: Engine) {
         ("evt_5", "{", 400),
         ("evt_5", r#"{"type": "payment.settled"}"#, 422),
         ("evt_5", r#"{"type": "payment.settled", "data": {"payment": "", "amount": 1}}"#, 422),
+        // Postgres has no such text.
+        ("evt_5", r#"{"type": "payment.settled", "data": {"payment": "p\u0000", "amount": 1}}"#, 422),
         ("evt_5", r#"{"type": "payment.settled", "data": {"payment": "p1", "amount": 1.5}}"#, 422),
     ] {
         assert_eq!(status(&sender.deliver(id, body).await), expected, "{id} {body}");
@@ -86,7 +92,7 @@ async fn an_event_is_applied_once(engine: Engine) {
     // What was refused can be delivered as it should be.
     assert_eq!(status(&sender.deliver("evt_5", &event("payment.settled", "p3", -5)).await), 200);
     assert_eq!(sender.get("/balances").await, json!({ "p1": 200, "p3": -5 }));
-    let counts = json!({ "first": 4, "duplicate": 2, "busy": 0, "conflict": 1, "failed": 2 });
+    let counts = json!({ "first": 4, "duplicate": 2, "busy": 0, "conflict": 4, "failed": 2 });
     assert_eq!(sender.get("/inbox").await, counts);
 }
 
@@ -144,6 +150,7 @@ async fn a_running_event_is_busy_and_alone(engine: Engine) {
     assert!(took < Duration::from_millis(100), "busy after {took:?}");
     // Busy outranks conflict.
     assert_eq!(status(&sender.deliver("slow", &event("payment.slow", "p1", 2)).await), 503);
+    assert_eq!(status(&sender.deliver("slow", "{").await), 503);
     for n in 0..20 {
         assert_eq!(status(&sender.deliver(&format!("other-{n}"), &event("payment.settled", "p2", 1)).await), 200);
     }
@@ -284,6 +291,10 @@ async fn an_unsigned_event_is_not_looked_at() {
     let stamp = now.to_string();
     let good = sign("evt_1", now, &body);
     assert_eq!(status(&sender.deliver("evt_1", &body).await), 401);
+    assert_eq!(status(&sender.deliver("evt_1", "{").await), 401);
+    // What has no id cannot have been signed, and is told what it lacks.
+    assert_eq!(status(&sender.deliver("", &body).await), 400);
+    assert_eq!(status(&sender.deliver_with(&[], &body).await), 400);
     assert_eq!(signed("evt_1", &stamp, &good, &event("payment.settled", "p1", 9999)).await, 401);
     assert_eq!(signed("evt_2", &stamp, &good, &body).await, 401);
     assert_eq!(signed("evt_1", &(now - 3600).to_string(), &sign("evt_1", now - 3600, &body), &body).await, 401);

@@ -7,6 +7,7 @@ use super::lab::{MariaDbLab, NoWaitLab, PostgresLab, Real, SqliteLab};
 idempotency::inbox_conformance!(postgres, async { Real(PostgresLab::new(ReadCommitted).await) });
 idempotency::inbox_conformance!(postgres_repeatable, async { Real(PostgresLab::new(RepeatableRead).await) });
 idempotency::inbox_conformance!(postgres_serializable, async { Real(PostgresLab::new(Serializable).await) });
+idempotency::inbox_conformance!(postgres_pooled, async { Real(PostgresLab::pooled().await) });
 idempotency::inbox_conformance!(sqlite, async { Real(SqliteLab::new().await) });
 idempotency::inbox_conformance!(mariadb, async { Real(MariaDbLab::new(ReadCommitted).await) });
 idempotency::inbox_conformance!(mariadb_repeatable, async { Real(MariaDbLab::new(RepeatableRead).await) });

@@ -59,6 +59,20 @@ impl PostgresLab {
         let own = postgres::pool_on(postgres::options().options([("search_path", schema)]), 2).await;
         Self { pool, own, isolation }
     }
+
+    /// Through PgBouncer in transaction mode, where the two messages of an unnamed statement may go to two servers. It
+    /// passes no search path on, so the database is an own one.
+    pub async fn pooled() -> Self {
+        let name = format!("d_{}", uuid::Uuid::new_v4().simple());
+        let admin = postgres::pool_on(postgres::options(), 1).await;
+        sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&admin).await.unwrap();
+        let own = postgres::pool_on(postgres::options().database(&name), 2).await;
+        sqlx::raw_sql("CREATE TABLE effects (what text NOT NULL)").execute(&own).await.unwrap();
+        let pooled = postgres::pooled_options().database(&name).statement_cache_capacity(0);
+        let pool = postgres::pool_on(pooled, 20).await;
+        Inbox::new(pool.clone(), "lab").await.unwrap().migrate().await.unwrap();
+        Self { pool, own, isolation: Isolation::ReadCommitted }
+    }
 }
 
 impl Lab for PostgresLab {
@@ -87,7 +101,8 @@ impl Lab for PostgresLab {
     }
 
     async fn write(connection: &mut sqlx::PgConnection, what: &str) -> Result<(), sqlx::Error> {
-        sqlx::query("INSERT INTO effects (what) VALUES ($1)").bind(what).execute(connection).await.map(drop)
+        let insert = sqlx::query("INSERT INTO effects (what) VALUES ($1)").bind(what).persistent(false);
+        insert.execute(connection).await.map(drop)
     }
 
     async fn run(&self, sql: &str) -> u64 {

@@ -8,5 +8,7 @@ mod kit;
 mod lab;
 mod lost;
 mod poison;
+mod pooled;
+mod prepare;
 mod process;
 mod settings;

@@ -6,19 +6,18 @@ mod scan;
 
 use std::time::Duration;
 
-use sqlx::postgres::{PgPool, PgQueryResult, PgRow};
+use sqlx::postgres::{PgPool, PgRow};
 use sqlx::{Postgres, Row, SqlStr};
 use uuid::Uuid;
 
 use super::{Bound, PostgresRows, event, text, texts};
-use crate::db::begin::begin;
 use crate::db::fault::{Fault, fault, in_claim};
 use crate::db::lease::microseconds;
 use crate::db::migrate;
 use crate::db::outbox::columns::{bucket, count, duration, error_text, id, place};
 use crate::db::outbox::{Acked, Attempt, Beat, Cause, Failing, Fence, From, Member, Pause, Queue, Taken};
-use crate::db::postgres::inspect::{Inspected, inspect, statement_cache_is_on};
-use crate::db::postgres::sql::BEGIN;
+use crate::db::postgres::alone;
+use crate::db::postgres::inspect::{Inspected, inspect};
 use crate::db::sql::{Array, SchemaName, with_arrays};
 use crate::error::Error;
 use crate::outbox::{Bucket, DeadLetter, DeadLetters, FailingEvent, PendingEvent, Place, Stats};
@@ -85,16 +84,9 @@ impl PostgresQueue {
             .bind(i64::from(most))
     }
 
-    /// What a statement returns. Where statements do not stay prepared, which is where a pooler may send the two messages of
-    /// one to two servers, in a transaction.
+    /// What a statement returns.
     async fn fetch(&self, query: Bound<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
-        if self.rows.persistent {
-            return query.fetch_all(&self.pool).await;
-        }
-        let mut transaction = begin(&self.pool, BEGIN).await?;
-        let rows = query.fetch_all(&mut *transaction).await?;
-        transaction.commit().await?;
-        Ok(rows)
+        alone::fetch(&self.pool, self.rows.persistent, query).await
     }
 
     /// What a statement that changes something returns.
@@ -112,23 +104,11 @@ impl PostgresQueue {
     async fn changed<'q>(&self, statement: impl Fn() -> Bound<'q> + Send) -> Result<u64, sqlx::Error> {
         let mut tries = 0_u32;
         loop {
-            let done = if self.rows.persistent {
-                statement().execute(&self.pool).await
-            } else {
-                self.execute(statement()).await
-            };
-            match done {
+            match alone::execute(&self.pool, self.rows.persistent, statement()).await {
                 Err(error) if tries < TRIES && is_conflict(&error) => tries += 1,
-                done => return Ok(done?.rows_affected()),
+                done => return done,
             }
         }
-    }
-
-    async fn execute(&self, query: Bound<'_>) -> Result<PgQueryResult, sqlx::Error> {
-        let mut transaction = begin(&self.pool, BEGIN).await?;
-        let done = query.execute(&mut *transaction).await?;
-        transaction.commit().await?;
-        Ok(done)
     }
 
     async fn counted<'q>(&self, statement: impl Fn() -> Bound<'q> + Send) -> Result<u64, sqlx::Error> {
@@ -155,10 +135,7 @@ impl Queue for PostgresQueue {
     type Engine = Postgres;
 
     async fn open(pool: PgPool, schema: Option<&str>) -> Result<Self, Error> {
-        let persistent = statement_cache_is_on(&pool);
-        let mut transaction = begin(&pool, BEGIN).await.map_err(in_claim::<Postgres>)?;
-        let Inspected { schema, .. } = inspect(&mut transaction, schema, "idempotency_outbox", persistent).await?;
-        transaction.commit().await.map_err(in_claim::<Postgres>)?;
+        let Inspected { schema, persistent, .. } = inspect(&pool, schema, "idempotency_outbox").await?;
         Ok(Self { rows: PostgresRows::of(Some(&schema), persistent), pool, schema })
     }
 
