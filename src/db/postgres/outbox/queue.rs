@@ -91,6 +91,11 @@ impl PostgresQueue {
         if self.rows.persistent {
             return query.fetch_all(&self.pool).await;
         }
+        self.fetch_apart(query).await
+    }
+
+    /// The same in a transaction in any case: for a statement that does not stay prepared where others do.
+    async fn fetch_apart(&self, query: Bound<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
         let mut transaction = begin(&self.pool, BEGIN).await?;
         let rows = query.fetch_all(&mut *transaction).await?;
         transaction.commit().await?;
@@ -344,6 +349,7 @@ impl Queue for PostgresQueue {
 
     async fn purge(&self, older_than: Duration, most: u32) -> Result<u64, sqlx::Error> {
         self.changed(|| self.query(&self.rows.texts.forget_members)).await?;
+        self.changed(|| self.query(&self.rows.texts.forget_failures)).await?;
         self.discard_dead(&DeadLetters::all().older_than(older_than), most).await
     }
 }
