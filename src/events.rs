@@ -30,6 +30,12 @@ pub(crate) enum Event {
     /// A call of a relay's database has failed; it is made again.
     RelayCallFailed,
     #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+    /// An event waits for an operator from now on, and its key with it.
+    OutboxEventBlocked,
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+    /// An event was moved to the dead letters.
+    OutboxEventDead,
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     TransactionEnded,
     /// The server deletes records when its memory is full.
     #[cfg(feature = "redis")]
@@ -91,6 +97,10 @@ impl Event {
             Self::RelayOusted => "relay_ousted",
             #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
             Self::RelayCallFailed => "relay_call_failed",
+            #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+            Self::OutboxEventBlocked => "outbox_event_blocked",
+            #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+            Self::OutboxEventDead => "outbox_event_dead",
             #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
             Self::TransactionEnded => "transaction_ended",
             #[cfg(feature = "redis")]

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tokio::time::sleep;
 
 use super::Broker;
-use super::support::{Running, delivery, done, enqueue, enqueue_all, event, relay, until, until_empty};
+use super::support::{BROKER, Running, delivery, done, enqueue, enqueue_all, event, relay, until, until_empty};
 use crate::outbox::Event;
 use crate::outbox::publish::{Answer, Reason};
-use crate::outbox::relay::OnUnknown;
+use crate::outbox::relay::{OnUnknown, Relay};
+use crate::store::BodyCodec;
 use crate::testing::outbox::Harness;
 
 /// A broker that refuses events with this text as long as it is told to.
@@ -119,4 +121,35 @@ pub async fn a_panicking_publisher_kills_no_relay<H: Harness>(harness: &H) {
     let counts = running.stop().await;
     assert_eq!((counts.published, panics.load(Ordering::SeqCst)), (3, 3));
     assert_eq!(broker.duplicates(), 0);
+}
+
+/// Reads nothing twice, and panics before.
+struct Shaky(AtomicU32);
+
+impl BodyCodec for Shaky {
+    fn encode(&self, body: Bytes) -> Bytes {
+        body
+    }
+
+    fn decode(&self, stored: Bytes) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {
+        let bad = stored == b"bad"[..];
+        match self.0.fetch_add(u32::from(bad), Ordering::SeqCst) {
+            0 if bad => panic!("as the test wants it"),
+            1 if bad => Err("as the test wants it".into()),
+            _ => Ok(stored),
+        }
+    }
+}
+
+/// M21, case B32: what a codec cannot read is tried again, and holds up its key alone.
+pub async fn a_panicking_codec_kills_no_relay<H: Harness>(harness: &H) {
+    let broker = Broker::new();
+    let outbox = harness.build(harness.builder().codec(Shaky(AtomicU32::new(0)))).await;
+    let relay = Relay::new(outbox.clone()).publisher_with(BROKER, broker.clone(), delivery());
+    let running = Running::start(relay);
+    enqueue(harness, &outbox, &[event("bad").key("k"), event("next").key("k"), event("other")]).await;
+    until_empty(&outbox).await;
+    let counts = running.stop().await;
+    assert_eq!((counts.published, counts.failed), (3, 2));
+    assert_eq!(broker.first_copies()[&Some("k".to_owned())], ["bad", "next"]);
 }

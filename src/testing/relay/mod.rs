@@ -43,6 +43,7 @@ macro_rules! relay_conformance {
             an_outage_uses_no_attempt_up
             what_is_unknown_is_parked_where_that_was_asked_for
             a_panicking_publisher_kills_no_relay
+            a_panicking_codec_kills_no_relay
             a_blocked_event_is_redriven_or_discarded
             a_skipped_event_is_a_dead_letter_and_its_key_goes_on
             what_is_paused_waits

@@ -1,4 +1,4 @@
-//! Relays that end: in order, or not (M33, M34, M38, M40).
+//! Relays that end: in order, or not (M33, M34, M40).
 
 use std::future::Future;
 use std::pin::pin;
@@ -62,7 +62,7 @@ pub async fn a_stop_does_not_wait_for_ever<H: Harness>(harness: &H) {
     running.stop().await;
 }
 
-/// M38: dropped after its n-th poll, for many n. The window bounds what comes twice.
+/// M40: dropped after its n-th poll, for many n. The window bounds what comes twice.
 pub async fn killed_at_any_point_nothing_is_lost<H: Harness>(harness: &H) {
     const WINDOW: usize = 8;
     let (outbox, broker) = (harness.outbox().await, Broker::new());

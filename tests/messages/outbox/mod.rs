@@ -3,6 +3,7 @@
 mod application;
 mod kit;
 mod plans;
+mod purge;
 mod schema;
 mod vectors;
 mod writers;

@@ -89,6 +89,11 @@ impl PostgresQueue {
         alone::fetch(&self.pool, self.rows.persistent, query).await
     }
 
+    /// The same in a transaction in any case: for a statement that does not stay prepared where others do.
+    async fn fetch_apart(&self, query: Bound<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
+        alone::fetch(&self.pool, false, query).await
+    }
+
     /// What a statement that changes something returns.
     async fn returned<'q>(&self, statement: impl Fn() -> Bound<'q> + Send) -> Result<Vec<PgRow>, sqlx::Error> {
         let mut tries = 0_u32;
@@ -321,6 +326,7 @@ impl Queue for PostgresQueue {
 
     async fn purge(&self, older_than: Duration, most: u32) -> Result<u64, sqlx::Error> {
         self.changed(|| self.query(&self.rows.texts.forget_members)).await?;
+        self.changed(|| self.query(&self.rows.texts.forget_failures)).await?;
         self.discard_dead(&DeadLetters::all().older_than(older_than), most).await
     }
 }

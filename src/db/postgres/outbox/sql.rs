@@ -144,11 +144,11 @@ pub(super) const POLL: &str = concat!(
 const READ: &str =
     concat!("SELECT ", pending!(), " FROM {schema}idempotency_outbox AS o WHERE o.bucket = $1 AND o.seq = $2");
 
-/// Parameters: arrays of 1 buckets, 2 numbers.
+/// Arrays: 1 buckets, 2 numbers.
 const READ_ALL: &str = concat!(
     "SELECT ",
     pending!(),
-    " FROM unnest($1::int2[], $2::int8[]) AS p (bucket, seq) \
+    " FROM unnest('{array_1}'::int2[], '{array_2}'::int8[]) AS p (bucket, seq) \
      JOIN {schema}idempotency_outbox AS o ON o.bucket = p.bucket AND o.seq = p.seq"
 );
 
@@ -160,9 +160,9 @@ pub(super) const LANE: &str = concat!(
      WHERE o.bucket = $1 AND o.seq >= $2 AND o.destination = $3 AND o.aggregateid = $4 ORDER BY o.seq LIMIT $5"
 );
 
-/// Numbers alone. Parameters: arrays of 1 buckets, 2 and 3 numbers.
+/// Numbers alone. Arrays: 1 buckets, 2 and 3 numbers.
 pub(super) const PRESENT: &str = "\
-    SELECT e.bucket, e.seq FROM unnest($1::int2[], $2::int8[], $3::int8[]) AS p (bucket, after, upto) \
+    SELECT e.bucket, e.seq FROM unnest('{array_1}'::int2[], '{array_2}'::int8[], '{array_3}'::int8[]) AS p (bucket, after, upto) \
     CROSS JOIN LATERAL (\
         SELECT o.bucket, o.seq FROM {schema}idempotency_outbox AS o \
         WHERE o.bucket = p.bucket AND o.seq > p.after AND o.seq <= p.upto ORDER BY o.seq\
@@ -385,6 +385,7 @@ texts! {
     count_dead: COUNT_DEAD,
     redrive_dead: REDRIVE_DEAD,
     discard_dead: DISCARD_DEAD,
+    forget_failures: FORGET_FAILURES,
     forget_members: FORGET_MEMBERS,
 }
 

@@ -53,6 +53,8 @@ pub(super) struct Driver<DB: OutboxDialect> {
     promoting: bool,
     next_promotion: Duration,
     next_purge: Duration,
+    /// What operators were told of.
+    reported: Counts,
     /// An error that no waiting mends.
     fatal: Option<Error>,
 }
@@ -77,6 +79,7 @@ impl<DB: OutboxDialect> Driver<DB> {
             promoting: false,
             next_promotion: Duration::ZERO,
             next_purge: Duration::ZERO,
+            reported: Counts::default(),
             fatal: None,
         }
     }
@@ -88,6 +91,7 @@ impl<DB: OutboxDialect> Driver<DB> {
         loop {
             let now = self.now();
             self.proceed(now);
+            self.report();
             if self.is_done(now) {
                 break;
             }
@@ -215,7 +219,7 @@ impl<DB: OutboxDialect> Driver<DB> {
                 scheduler.answered(&handout, reply, duplicate, &error, now);
             }
             Told::Trials { handouts, recorded } => {
-                let recorded = heard(recorded);
+                let recorded = heard::<DB, _>(recorded);
                 for (number, handout) in handouts.into_iter().enumerate() {
                     let recorded = recorded.as_ref().map(|recorded| recorded.get(number).is_some_and(|done| *done));
                     if let Some(action) = self.scheduler.recorded_trial(handout, recorded, now) {
@@ -223,26 +227,28 @@ impl<DB: OutboxDialect> Driver<DB> {
                     }
                 }
             }
-            Told::Recorded { failure, recorded } => scheduler.recorded(failure, heard(recorded), now),
-            Told::Buried { failure, buried } => scheduler.buried(failure, heard(buried), now),
-            Told::Deleted { batch, deleted } => scheduler.deleted(&batch, heard(deleted).is_some(), now),
-            Told::Polled { reading, polled } => scheduler.polled(reading, heard(polled), now),
-            Told::Late { reading, rows } => scheduler.late(reading, heard(rows), now),
-            Told::Due { reading, places, rows } => scheduler.due(reading, &places, heard(rows), now),
-            Told::Refilled { refill, rows } => scheduler.refilled(&refill, heard(rows), now),
-            Told::Listed { reading, owned, listed } => scheduler.listed(reading, &owned, heard(listed), now),
+            Told::Recorded { failure, recorded } => scheduler.recorded(failure, heard::<DB, _>(recorded), now),
+            Told::Buried { failure, buried } => scheduler.buried(failure, heard::<DB, _>(buried), now),
+            Told::Deleted { batch, deleted } => scheduler.deleted(&batch, heard::<DB, _>(deleted).is_some(), now),
+            Told::Polled { reading, polled } => scheduler.polled(reading, heard::<DB, _>(polled), now),
+            Told::Late { reading, rows } => scheduler.late(reading, heard::<DB, _>(rows), now),
+            Told::Due { reading, places, rows } => scheduler.due(reading, &places, heard::<DB, _>(rows), now),
+            Told::Refilled { refill, rows } => scheduler.refilled(&refill, heard::<DB, _>(rows), now),
+            Told::Listed { reading, owned, listed } => scheduler.listed(reading, &owned, heard::<DB, _>(listed), now),
             Told::Paused(paused) => {
-                let paused = heard(paused)
+                let paused = heard::<DB, _>(paused)
                     .map(|paused| paused.into_iter().map(|pause| (pause.destination, pause.key)).collect());
                 scheduler.paused(paused, now);
             }
-            Told::Writers { asked, writers } => scheduler.writers(asked, heard(writers), now),
+            Told::Writers { asked, writers } => scheduler.writers(asked, heard::<DB, _>(writers), now),
             Told::Beat { asked, beat } => self.beaten(asked, beat),
-            Told::Taken(taken) => self.membership.taken(scheduler, heard(taken).as_deref()),
-            Told::Released { fences, released } => self.membership.released(&fences, heard(released).is_some()),
+            Told::Taken(taken) => self.membership.taken(scheduler, heard::<DB, _>(taken).as_deref()),
+            Told::Released { fences, released } => {
+                self.membership.released(&fences, heard::<DB, _>(released).is_some());
+            }
             Told::Promoted(promoted) => {
                 self.promoting = false;
-                let promoted = heard(promoted).unwrap_or(0);
+                let promoted = heard::<DB, _>(promoted).unwrap_or(0);
                 if promoted > 0 {
                     scheduler.poke();
                 }
@@ -251,7 +257,7 @@ impl<DB: OutboxDialect> Driver<DB> {
             }
             Told::Purged(purged) => {
                 self.promoting = false;
-                let more = heard(purged).is_some_and(|purged| purged >= PURGED.into());
+                let more = heard::<DB, _>(purged).is_some_and(|purged| purged >= PURGED.into());
                 self.next_purge = now + if more { MORE_TO_PURGE } else { PURGE };
             }
         }
@@ -282,6 +288,14 @@ impl<DB: OutboxDialect> Driver<DB> {
         }
     }
 
+    /// Says what needs an operator since it last said so (M35).
+    fn report(&mut self) {
+        let counts = self.scheduler.counts();
+        (self.reported.blocked..counts.blocked).for_each(|_| emit(Event::OutboxEventBlocked));
+        (self.reported.dead..counts.dead).for_each(|_| emit(Event::OutboxEventDead));
+        self.reported = counts;
+    }
+
     fn stop(&mut self) {
         if self.stopped.is_none() {
             self.stopped = Some(self.now());
@@ -303,13 +317,14 @@ impl<DB: OutboxDialect> Driver<DB> {
         while let Some(told) = self.crew.try_next() {
             self.told(told);
         }
+        self.report();
         let counts = self.scheduler.counts();
         drop(std::mem::replace(&mut self.crew, Crew::new()));
         let (desk, member) = (self.desk.clone(), &self.membership.member);
         if !self.membership.ousted {
             let left = desk.ask(async { desk.queue()?.leave(member).await }).await;
             // Its lease ends by itself.
-            let _ = heard(left);
+            let _ = heard::<DB, _>(left);
         }
         match self.fatal.take() {
             Some(error) => Err(error),
@@ -327,12 +342,8 @@ impl<DB: OutboxDialect> Drop for Driver<DB> {
 }
 
 /// A call that has failed is made again, later; the error is reported.
-fn heard<T>(told: Result<T, sqlx::Error>) -> Option<T> {
-    told.inspect_err(|error| {
-        let _ = error;
-        emit(Event::RelayCallFailed);
-    })
-    .ok()
+fn heard<DB: OutboxDialect, T>(told: Result<T, sqlx::Error>) -> Option<T> {
+    told.map_err(|error| emit_error(Event::RelayCallFailed, &DB::Queue::error(error))).ok()
 }
 
 const LEAST_SLEEP: Duration = Duration::from_millis(1);

@@ -1,5 +1,6 @@
 //! One attempt at an event.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,21 +14,20 @@ use crate::layer::unwind::Caught;
 use crate::outbox::Outbox;
 use crate::outbox::publish::{Answer, Publisher};
 
-/// Hands an event to its publisher, under the relay's own deadline too. A panic is an outcome that nobody knows.
+/// Hands an event to its publisher, under the relay's own deadline too. A panic of its is an outcome that nobody knows.
 pub(super) async fn publish<DB: OutboxDialect>(
     outbox: Outbox<DB>,
     publisher: Arc<dyn Publisher>,
     handout: Handout<Load>,
     limit: Duration,
 ) -> Told {
-    let event = match outbox.decoded(handout.row.event.as_ref().clone()) {
-        Ok(event) => Arc::new(event),
-        Err(_) => {
-            let error = "the stored payload cannot be decoded".into();
-            return Told::Answered { handout, reply: Reply::Refused { permanent: false }, duplicate: false, error };
-        }
+    // The codec is the host's, and may panic as a publisher may. Nothing was sent then.
+    let decoded = Caught::calling(|| ready(outbox.decoded(handout.row.event.as_ref().clone()))).await;
+    let Ok(Ok(event)) = decoded else {
+        let error = "the stored payload cannot be decoded".into();
+        return Told::Answered { handout, reply: Reply::Refused { permanent: false }, duplicate: false, error };
     };
-    let attempt = Caught::calling(|| publisher.publish(event));
+    let attempt = Caught::calling(|| publisher.publish(Arc::new(event)));
     let (reply, duplicate, error): (Reply, bool, Arc<str>) = match timeout(limit, attempt).await {
         Ok(Ok(Answer::Acked { duplicate })) => (Reply::Acked, duplicate, "".into()),
         Ok(Ok(Answer::Refused { permanent, reason })) => {

@@ -1,7 +1,7 @@
 //! How much may be under way at once.
 
 /// The window of one destination: events that were handed out and are not yet deleted. So it bounds the duplicates of a
-/// killed relay too (M38): what was acked and not deleted is sent again, as what was not acked.
+/// killed relay too (M40): what was acked and not deleted is sent again, as what was not acked.
 #[derive(Clone, Debug)]
 pub struct Window {
     most_events: usize,

@@ -21,7 +21,7 @@ fn assert_kept(outcome: &Outcome) {
     assert_eq!(outcome.missing, 0, "{outcome:?}");
     assert_eq!(outcome.invented, 0, "{outcome:?}");
     assert_eq!(outcome.disordered, 0, "{outcome:?}");
-    // M38: what comes twice is bounded by what was out when relays were killed or stalled.
+    // M40: what comes twice is bounded by what was out when relays were killed or stalled.
     assert!(outcome.copies - outcome.events <= run::WINDOW * 3 * outcome.interruptions.max(1), "{outcome:?}");
 }
 

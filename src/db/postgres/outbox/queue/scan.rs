@@ -1,27 +1,39 @@
 //! Looks at the table of pending events.
 
+use sqlx::postgres::PgRow;
 use sqlx::{Row, SqlStr};
 
-use super::{Bound, PostgresQueue, event, number, place};
+use super::{PostgresQueue, event, number, place};
 use crate::db::begin::begin;
 use crate::db::lease::microseconds;
 use crate::db::outbox::Fence;
 use crate::db::outbox::scan::{Lane, Scan, Span, begun};
+use crate::db::postgres::sql::BEGIN;
+use crate::db::sql::{Array, with_arrays};
 use crate::outbox::{PendingEvent, Place};
 
-/// Planned anew each time, by how long the table is now: a plan that was made for a table of one page would read all of a
-/// long one.
-fn planned<'q>(text: &SqlStr) -> Bound<'q> {
-    sqlx::query(text.clone()).persistent(false)
+/// The numbers of places, as two arrays.
+fn places_of(places: &[Place]) -> [Array; 2] {
+    [
+        Array::of_numbers(places.iter().map(|place| number(place.bucket).into())),
+        Array::of_numbers(places.iter().map(|place| place.seq)),
+    ]
+}
+
+impl PostgresQueue {
+    /// Planned anew each time, by how long the table is now: a plan that was made for a table of one page would read all of
+    /// a long one. In one message, so that no pooler can send its halves to two servers.
+    async fn look(&self, text: &SqlStr, arrays: &[Array]) -> Result<Vec<PgRow>, sqlx::Error> {
+        sqlx::raw_sql(with_arrays(text, arrays)).fetch_all(&self.pool).await
+    }
 }
 
 impl Scan for PostgresQueue {
     async fn present(&self, spans: &[Span]) -> Result<Vec<Place>, sqlx::Error> {
-        let query = planned(&self.rows.texts.present)
-            .bind(spans.iter().map(|span| number(span.bucket)).collect::<Vec<_>>())
-            .bind(spans.iter().map(|span| span.after).collect::<Vec<_>>())
-            .bind(spans.iter().map(|span| span.upto).collect::<Vec<_>>());
-        let rows = self.fetch(query).await?;
+        let buckets = Array::of_numbers(spans.iter().map(|span| number(span.bucket).into()));
+        let after = Array::of_numbers(spans.iter().map(|span| span.after));
+        let upto = Array::of_numbers(spans.iter().map(|span| span.upto));
+        let rows = self.look(&self.rows.texts.present, &[buckets, after, upto]).await?;
         rows.iter().map(|row| place(row.try_get("bucket")?, row.try_get("seq")?)).collect()
     }
 
@@ -40,15 +52,12 @@ impl Scan for PostgresQueue {
     }
 
     async fn read_all(&self, places: &[Place]) -> Result<Vec<PendingEvent>, sqlx::Error> {
-        let query = planned(&self.rows.texts.read_all)
-            .bind(places.iter().map(|place| number(place.bucket)).collect::<Vec<_>>())
-            .bind(places.iter().map(|place| place.seq).collect::<Vec<_>>());
-        self.fetch(query).await?.iter().map(event).collect()
+        self.look(&self.rows.texts.read_all, &places_of(places)).await?.iter().map(event).collect()
     }
 
     async fn begin_attempts(&self, events: &[(Fence, &PendingEvent)]) -> Result<Vec<bool>, sqlx::Error> {
         // One transaction: each would be written to the disk by itself.
-        let mut transaction = begin(&self.pool, "BEGIN").await?;
+        let mut transaction = begin(&self.pool, BEGIN).await?;
         let mut recorded = Vec::with_capacity(events.len());
         for (fence, event) in events {
             let attempt = begun(event);
@@ -65,12 +74,14 @@ impl Scan for PostgresQueue {
     }
 
     async fn lane(&self, lane: &Lane<'_>) -> Result<Vec<PendingEvent>, sqlx::Error> {
-        let query = planned(&self.rows.texts.lane)
+        // Planned anew as well. It has texts of the host's, so it is two messages: in a transaction they meet one server.
+        let query = sqlx::query(self.rows.texts.lane.clone())
+            .persistent(false)
             .bind(number(lane.bucket))
             .bind(lane.from)
             .bind(lane.destination.to_owned())
             .bind(lane.key.to_owned())
             .bind(i64::from(lane.most));
-        self.fetch(query).await?.iter().map(event).collect()
+        self.fetch_apart(query).await?.iter().map(event).collect()
     }
 }

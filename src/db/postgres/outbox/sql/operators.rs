@@ -104,6 +104,11 @@ pub(super) const REDRIVE_DEAD: &str = concat!(
 );
 pub(super) const DISCARD_DEAD: &str = concat!(gone!(), " SELECT count(*) FROM gone");
 
+/// What was recorded of events that are not there any more: an ack may come while a failure is being recorded.
+pub(super) const FORGET_FAILURES: &str = "\
+    DELETE FROM {schema}idempotency_outbox_failing AS f WHERE NOT EXISTS (\
+        SELECT 1 FROM {schema}idempotency_outbox AS o WHERE o.bucket = f.bucket AND o.seq = f.seq AND o.id = f.id)";
+
 /// Members who have not been seen for a day.
 pub(super) const FORGET_MEMBERS: &str =
     "DELETE FROM {schema}idempotency_outbox_relay WHERE until < clock_timestamp() - interval '1 day'";
