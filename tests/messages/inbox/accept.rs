@@ -16,6 +16,8 @@ on_each!(
     a_message_of_the_same_transaction_is_a_duplicate
     a_guard_keeps_its_message_busy_until_it_is_dropped
     a_guard_whose_mark_is_gone_refuses_to_confirm
+    a_guard_confirms_no_mark_but_its_own
+    a_confirmed_mark_is_kept_from_then_on
 );
 
 fn is_first<DB: InboxDialect>(told: &Accept<DB>) -> bool {
@@ -107,6 +109,45 @@ async fn a_guard_whose_mark_is_gone_refuses_to_confirm<L: Lab>(lab: L) {
     let refused = guard.confirm(&mut tx).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::TransactionEnded);
     let _ = tx.rollback().await;
+}
+
+// M4: a mark of the same message in the same transaction, made after its own one was undone.
+async fn a_guard_confirms_no_mark_but_its_own<L: Lab>(lab: L) {
+    let (one, other) = (lab.inbox("own").await, lab.inbox("own").await);
+    let mut tx = lab.begin().await;
+    let mut nested = Connection::begin(&mut *tx).await.unwrap();
+    let Accept::First(undone) = one.accept(&mut nested, &message("1")).await.unwrap() else { panic!("not first") };
+    nested.rollback().await.unwrap();
+    let Accept::First(guard) = other.accept(&mut tx, &message("1")).await.unwrap() else { panic!("not first") };
+    guard.confirm(&mut tx).await.unwrap();
+    let refused = undone.confirm(&mut tx).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::TransactionEnded);
+    let _ = tx.rollback().await;
+}
+
+// M8: from the end of the work, not from its beginning.
+async fn a_confirmed_mark_is_kept_from_then_on<L: Lab>(lab: L) {
+    let inbox = lab.builder("kept").retention(Duration::from_secs(1)).build().await.unwrap();
+    let mut tx = lab.begin().await;
+    let Accept::First(guard) = inbox.accept(&mut tx, &message("1")).await.unwrap() else { panic!("not first") };
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    guard.confirm(&mut tx).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(inbox.purge(10).await.unwrap(), 0);
+}
+
+// M4: a mark that was committed by hand is not that of the transaction which follows.
+#[tokio::test]
+async fn on_postgres_a_guard_confirms_in_its_own_transaction_alone() {
+    let lab = PostgresLab::new(Isolation::ReadCommitted).await;
+    let inbox = lab.inbox("by hand").await;
+    let mut tx = lab.begin().await;
+    let Accept::First(guard) = inbox.accept(&mut tx, &message("1")).await.unwrap() else { panic!("not first") };
+    PostgresLab::raw(&mut tx, "COMMIT").await.unwrap();
+    PostgresLab::raw(&mut tx, "BEGIN").await.unwrap();
+    let refused = guard.confirm(&mut tx).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::TransactionEnded);
+    tx.rollback().await.unwrap();
 }
 
 // M3: refused whether or not somebody writes at the moment, and the transaction can still read.

@@ -1,9 +1,11 @@
 //! Messages that fail again and again (M6).
 
 use std::num::NonZeroU32;
+use std::panic::AssertUnwindSafe;
 
+use futures_util::FutureExt;
 use idempotency::Inbox;
-use idempotency::inbox::{Accept, Message, ProcessError, Processed};
+use idempotency::inbox::{Accept, InboxTx, Message, Opened, ProcessError, Processed};
 
 use super::lab::{Lab, message, on_each, process};
 
@@ -13,6 +15,8 @@ on_each!(
     a_processed_message_is_never_poison
     a_callers_transaction_is_told_and_not_marked
     failures_are_purged
+    a_failure_prolongs_the_count
+    a_panic_counts_and_what_is_abandoned_does_not
 );
 
 const TWICE: NonZeroU32 = NonZeroU32::new(2).unwrap();
@@ -112,4 +116,36 @@ async fn failures_are_purged<L: Lab>(lab: L) {
     assert_eq!(inbox.purge(2).await.unwrap(), 2);
     assert_eq!(inbox.purge(2).await.unwrap(), 1);
     assert_eq!(lab.count("SELECT count(*) FROM idempotency_inbox_failures").await, 0);
+}
+
+// M8: a count is kept from the last failure on.
+async fn a_failure_prolongs_the_count<L: Lab>(lab: L) {
+    let inbox = lab.builder("prolonged").poison_after(TWICE).build().await.unwrap();
+    let bad = message("bad");
+    fail::<L>(&inbox, &bad).await;
+    lab.run(&format!("UPDATE idempotency_inbox_failures SET expires_at = {}", L::PAST)).await;
+    fail::<L>(&inbox, &bad).await;
+    assert_eq!(inbox.purge(10).await.unwrap(), 0);
+    assert_eq!(process::<L>(&inbox, &bad, "poisoned").await, Processed::Poison);
+}
+
+// M6
+async fn a_panic_counts_and_what_is_abandoned_does_not<L: Lab>(lab: L) {
+    let inbox = lab.builder("panics").poison_after(TWICE).build().await.unwrap();
+    let told = message("1");
+    for _ in 0..3 {
+        let Opened::First(first) = inbox.open(&told).await.unwrap() else { panic!("not first") };
+        assert_eq!(first.attempt(), Some(1));
+        first.abandon().await;
+    }
+    for _ in 0..2 {
+        let panicking = inbox.process(&told, |tx: InboxTx<L::DB>| async move {
+            drop(tx);
+            panic!("as the test wants");
+            #[allow(unreachable_code)]
+            Ok::<(), sqlx::Error>(())
+        });
+        assert!(AssertUnwindSafe(panicking).catch_unwind().await.is_err());
+    }
+    assert_eq!(process::<L>(&inbox, &told, "poisoned").await, Processed::Poison);
 }

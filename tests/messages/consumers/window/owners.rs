@@ -42,6 +42,18 @@ async fn a_lapsed_owner_marks_nothing_where_nobody_followed() {
     assert!(is_duplicate(&window, "a").await, "a lapsed owner freed what was done");
 }
 
+// M10: not by its owner either.
+#[tokio::test]
+async fn what_is_done_is_neither_freed_nor_prolonged() {
+    let _calm = Broker::Redis.calm().await;
+    let window = window().build().unwrap();
+    let guard = first(&window, "a").await;
+    guard.done().await.unwrap();
+    assert_eq!(kind(guard.renew().await), ErrorKind::LeaseLost);
+    assert_eq!(kind(guard.free().await), ErrorKind::LeaseLost);
+    assert!(is_duplicate(&window, "a").await);
+}
+
 // M10: a handler may last longer than the time for processing, as long as it lives.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_right_is_renewed_while_the_handler_runs() {
