@@ -11,7 +11,7 @@ use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
 use redis::aio::MultiplexedConnection;
 
-use crate::{Failure, PAYLOAD};
+use crate::{Failure, PAYLOAD, rate};
 
 pub(crate) struct Broker {
     pub(crate) name: &'static str,
@@ -22,8 +22,7 @@ pub(crate) struct Broker {
 
 enum Client {
     Nats(jetstream::Context),
-    /// The connection is kept, or the channel would be closed.
-    RabbitMq(Channel, Connection),
+    RabbitMq { channel: Channel, _connection: Connection },
     Redis(MultiplexedConnection),
 }
 
@@ -59,7 +58,7 @@ impl Broker {
         let options = QueueDeclareOptions { durable: true, ..Default::default() };
         channel.queue_declare(topic.as_str().into(), options, FieldTable::default()).await?;
         let publisher = RabbitMqPublisher::new(&url)?;
-        Ok(Self::new("rabbitmq", topic, Client::RabbitMq(channel, connection), publisher))
+        Ok(Self::new("rabbitmq", topic, Client::RabbitMq { channel, _connection: connection }, publisher))
     }
 
     pub(crate) async fn redis() -> Result<Self, Failure> {
@@ -89,7 +88,7 @@ impl Broker {
             .buffer_unordered(window)
             .try_for_each(async |()| Ok(()))
             .await?;
-        Ok(messages as f64 / start.elapsed().as_secs_f64())
+        Ok(rate(messages, start.elapsed()))
     }
 
     async fn one(&self) -> Result<(), Failure> {
@@ -98,7 +97,7 @@ impl Broker {
             Client::Nats(context) => {
                 context.publish(self.topic.clone(), payload.into()).await?.await?;
             }
-            Client::RabbitMq(channel, _) => {
+            Client::RabbitMq { channel, .. } => {
                 let options = BasicPublishOptions { mandatory: true, ..Default::default() };
                 let properties = BasicProperties::default().with_delivery_mode(2);
                 let topic = self.topic.as_str().into();
@@ -122,7 +121,7 @@ impl Broker {
             Client::Nats(context) => {
                 context.delete_stream(&self.topic).await?;
             }
-            Client::RabbitMq(channel, _) => {
+            Client::RabbitMq { channel, .. } => {
                 channel.queue_delete(self.topic.as_str().into(), QueueDeleteOptions::default()).await?;
             }
             Client::Redis(connection) => {

@@ -1,10 +1,11 @@
 //! An outbox in a schema of its own on the server, removed at the end.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use idempotency::Error;
 use idempotency::outbox::publish::Publisher;
-use idempotency::outbox::relay::Relay;
+use idempotency::outbox::relay::{Counts, Relay};
 use idempotency::outbox::{Event, Outbox};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, PgPool, Postgres, Row};
@@ -12,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::counting::{Counting, Progress};
-use crate::{Failure, PAYLOAD};
+use crate::{Failure, PAYLOAD, rate};
 
 pub(crate) const DESTINATION: &str = "broker";
 /// As many events as one call takes.
@@ -28,8 +29,9 @@ pub(crate) struct Database {
 /// A relay at work.
 pub(crate) struct Running {
     stop: oneshot::Sender<()>,
-    task: JoinHandle<Result<idempotency::outbox::relay::Counts, Error>>,
-    pub(crate) progress: std::sync::Arc<Progress>,
+    task: JoinHandle<Result<Counts, Error>>,
+    pub(crate) progress: Arc<Progress>,
+    outbox: Outbox<Postgres>,
 }
 
 impl Database {
@@ -61,7 +63,7 @@ impl Database {
         let (publisher, progress) = Counting::new(publisher);
         let outbox = Outbox::new(self.pool(5).await?).await?;
         // A name takes its buckets back at once.
-        let relay = Relay::new(outbox).name("bench").publisher(DESTINATION, publisher);
+        let relay = Relay::new(outbox.clone()).name("bench").publisher(DESTINATION, publisher);
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(relay.run(async move {
             let _ = stopped.await;
@@ -73,7 +75,7 @@ impl Database {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Ok(Running { stop, task, progress })
+        Ok(Running { stop, task, progress, outbox })
     }
 
     /// How many events a second a relay moves that finds all of them at once.
@@ -92,7 +94,8 @@ impl Database {
         }
         tx.commit().await?;
         let start = Instant::now();
-        self.outbox.wake();
+        // In the same process the relay is told of a commit.
+        relay.outbox.wake();
         relay.progress.reaches(events).await;
         let took = start.elapsed();
         let counts = relay.stop().await?;
@@ -100,7 +103,7 @@ impl Database {
             return Err(format!("{counts:?} of {events} events").into());
         }
         sqlx::raw_sql("VACUUM ANALYZE idempotency_outbox").execute(&self.pool).await?;
-        Ok(events as f64 / took.as_secs_f64())
+        Ok(rate(events, took))
     }
 
     /// Whatever is left.
@@ -116,7 +119,7 @@ impl Database {
 }
 
 impl Running {
-    pub(crate) async fn stop(self) -> Result<idempotency::outbox::relay::Counts, Failure> {
+    pub(crate) async fn stop(self) -> Result<Counts, Failure> {
         let _ = self.stop.send(());
         Ok(self.task.await??)
     }

@@ -7,10 +7,10 @@ use sqlx::Postgres;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::Failure;
 use crate::brokers::Broker;
 use crate::database::{Database, event};
 use crate::spread::Spread;
+use crate::{Failure, rate};
 
 const WRITERS: usize = 16;
 const ROUNDS: usize = 9;
@@ -23,10 +23,10 @@ pub(crate) async fn beside_a_relay(database: &Database) -> Result<(), Failure> {
     let broker = Broker::nats().await?;
     let writers = Writers { outbox, pool, topic: broker.topic().to_owned() };
     let relay = database.relay(broker.publisher()).await?;
-    let most = writers.round(None).await?.len() as f64 / ROUND.as_secs_f64();
+    let most = rate(writers.round(None).await?.len(), ROUND);
     relay.stop().await?;
     database.clear().await?;
-    let pause = Duration::from_secs_f64(WRITERS as f64 / (most / 2.0));
+    let pause = Duration::from_secs_f64(2.0 / most) * u32::try_from(WRITERS)?;
     let (mut off, mut on) = (Vec::new(), Vec::new());
     for round in 0..=ROUNDS {
         let without = p99(writers.round(Some(pause)).await?);

@@ -26,7 +26,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 const WINDOW: usize = 256;
 const ROUNDS: usize = 7;
 const EVENTS: usize = 20_000;
-const OF_ONE_KEY: usize = 500;
+const OF_ONE_KEY: usize = 2_000;
 const KEYS: usize = 1_000;
 const PAYLOAD: usize = 300;
 
@@ -49,6 +49,11 @@ async fn main() -> Result<(), Failure> {
         enqueue::beside_a_relay(&database).await?;
     }
     database.remove().await
+}
+
+/// So many a second.
+pub(crate) fn rate(number: usize, took: std::time::Duration) -> f64 {
+    f64::from(u32::try_from(number).unwrap_or(u32::MAX)) / took.as_secs_f64()
 }
 
 async fn throughput(database: &Database, broker: &Broker) -> Result<(), Failure> {
