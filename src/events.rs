@@ -20,6 +20,8 @@ pub(crate) enum Event {
     OutcomeUnknown,
     LeaseLost,
     RenewalFailed,
+    /// A batch of a purge has failed.
+    PurgeFailed,
     #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     /// A relay could not say that it lives.
     RelayBeatFailed,
@@ -91,6 +93,7 @@ impl Event {
             Self::OutcomeUnknown => "outcome_unknown",
             Self::LeaseLost => "lease_lost",
             Self::RenewalFailed => "renewal_failed",
+            Self::PurgeFailed => "purge_failed",
             #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
             Self::RelayBeatFailed => "relay_beat_failed",
             #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
@@ -176,4 +179,23 @@ fn record(event: Event, error: Option<&crate::Error>) {
         }
     }
     let _ = (event.name(), error);
+}
+
+/// Series beside the counter of events. Without the feature `metrics` each call is nothing.
+pub(crate) mod series {
+    use std::time::Duration;
+
+    /// Rows that a purger has deleted from one of its tables.
+    pub(crate) fn purged(table: &'static str, rows: u64) {
+        #[cfg(feature = "metrics")]
+        metrics::counter!("idempotency_purged_rows_total", "table" => table).increment(rows);
+        let _ = (table, rows);
+    }
+
+    /// How long the oldest expired row of a table has been waiting for its purge, as far as the last batch tells.
+    pub(crate) fn purge_lag(table: &'static str, lag: Duration) {
+        #[cfg(feature = "metrics")]
+        metrics::gauge!("idempotency_purge_lag_seconds", "table" => table).set(lag.as_secs_f64());
+        let _ = (table, lag);
+    }
 }

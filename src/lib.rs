@@ -54,6 +54,7 @@
 //! | errors between layer and store | [`Error`], [`ErrorKind`] |
 //! | the client's side: one key per operation, retries | `client` (feature `client`) |
 //! | events that leave with their transaction | `outbox` (features `postgres`, `mysql`, `sqlite`) |
+//! | what deletes expired rows in the background | [`purge`] |
 //! | ids that are computed | [`DeterministicId`] |
 //! | `ETag`, `If-Match`, versions | [`precondition`] |
 //! | what an OpenAPI document says | [`openapi`] |
@@ -106,6 +107,7 @@ pub mod outbox;
 pub mod policy;
 pub mod precondition;
 pub mod problem;
+pub mod purge;
 pub mod record;
 #[cfg(any(
     feature = "client",

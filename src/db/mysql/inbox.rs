@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use super::call::{Bound, call, is_found, transact};
 use super::inspect::{Inspected, inspect};
+use super::purge::batch;
 use super::session::{Left, Session};
 use super::sql::{BEGIN_READ_COMMITTED, BEGIN_REPEATABLE_READ, BEGIN_SERIALIZABLE, COMMIT, END_FOR_GOOD, NO_WAIT};
 use super::statements::purge;
@@ -30,6 +31,7 @@ use crate::db::lease::microseconds;
 use crate::db::migrate;
 use crate::db::sql::{SchemaName, mysql_no_wait};
 use crate::error::{Error, ErrorKind};
+use crate::purge::Batch;
 use crate::store::Isolation;
 use sql::Texts;
 
@@ -222,7 +224,7 @@ impl MySqlInbox {
         while left > 0 {
             let (texts, batch) = (Arc::clone(&self.texts), left.min(BATCH));
             let gone = transact(&self.pool, move |connection| {
-                Box::pin(async move { purge(connection, lock(&texts), delete(&texts), batch).await })
+                Box::pin(async move { purge(connection, lock(&texts), delete(&texts), batch).await.map(Batch::purged) })
             });
             let gone = gone.await?;
             purged += gone;
@@ -400,5 +402,12 @@ impl Rows for MySqlInbox {
         let failures =
             self.purge_table(limit, |texts| &texts.lock_expired_failures, |texts| &texts.delete_expired_failures);
         Ok(marks + failures.await?)
+    }
+
+    async fn purge_batch(&self, limit: u32) -> Result<Batch, sqlx::Error> {
+        let texts = &self.texts;
+        let marks = (texts.lock_expired.clone(), texts.delete_expired.clone());
+        let failures = (texts.lock_expired_failures.clone(), texts.delete_expired_failures.clone());
+        batch(&self.pool, &self.schema, vec![marks, failures], limit).await
     }
 }

@@ -17,6 +17,7 @@ use sqlx::{MySql, MySqlConnection, MySqlPool, Row, SqlStr};
 
 use super::call::{Bound, call, change_without_waiting, is_found, transact};
 use super::inspect::{Inspected, inspect};
+use super::purge::batch;
 use super::sql::{END_FOR_GOOD, NO_WAIT};
 use super::statements::{bound, purge};
 use super::{Flavor, says_duplicate};
@@ -29,6 +30,7 @@ use crate::db::migrate;
 use crate::db::sql::{SchemaName, mysql_no_wait};
 use crate::error::Error;
 use crate::lookup::LookupKey;
+use crate::purge::Batch;
 use sql::Texts;
 
 /// Rows that one transaction of a purge deletes.
@@ -238,7 +240,9 @@ impl Table for MySqlLeases {
         while left > 0 {
             let (texts, batch) = (Arc::clone(&self.texts), left.min(BATCH));
             let gone = transact(&self.pool, move |connection| {
-                Box::pin(async move { purge(connection, &texts.lock_expired, &texts.delete_expired, batch).await })
+                Box::pin(async move {
+                    purge(connection, &texts.lock_expired, &texts.delete_expired, batch).await.map(Batch::purged)
+                })
             });
             let gone = gone.await?;
             purged += gone;
@@ -248,5 +252,10 @@ impl Table for MySqlLeases {
             left -= batch;
         }
         Ok(purged)
+    }
+
+    async fn purge_batch(&self, limit: u32) -> Result<Batch, sqlx::Error> {
+        let texts = vec![(self.texts.lock_expired.clone(), self.texts.delete_expired.clone())];
+        batch(&self.pool, &self.schema, texts, limit).await
     }
 }

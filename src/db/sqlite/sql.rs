@@ -108,12 +108,14 @@ pub(crate) const UNSETTLED: &str = entry!("state <> 1 ORDER BY accepted_at LIMIT
 pub(crate) const FORGET: &str = "DELETE FROM idempotency_keys \
     WHERE scope = ?1 AND id_key = ?2 AND endpoint = ?3 AND token = ?4 AND state = ?5";
 
-/// Parameter: 1 limit.
+/// Returns how long each had been expired, in microseconds. Parameter: 1 limit.
 pub(crate) const PURGE: &str = concat!(
     "DELETE FROM idempotency_keys WHERE rowid IN \
      (SELECT rowid FROM idempotency_keys WHERE expires_at <= ",
     clock!(),
-    " AND state <> 3 ORDER BY expires_at LIMIT ?1)"
+    " AND state <> 3 ORDER BY expires_at LIMIT ?1) RETURNING ",
+    clock!(),
+    " - expires_at"
 );
 
 /// Owners of announcements that would have expired: are they alive? Parameter: 1 limit.

@@ -46,7 +46,7 @@ pub(super) const COUNT_FAILURE: &str = concat!(
 /// Parameters: 1 consumer, 2 source, 3 id.
 pub(super) const FORGET_FAILURES: &str = concat!("DELETE FROM idempotency_inbox_failures WHERE ", row!());
 
-/// Parameter: 1 limit.
+/// Returns how long each had been expired, in microseconds. Parameter: 1 limit.
 macro_rules! purge {
     ($table:literal) => {
         concat!(
@@ -56,7 +56,9 @@ macro_rules! purge {
             $table,
             " WHERE expires_at <= ",
             clock!(),
-            " ORDER BY expires_at LIMIT ?1)"
+            " ORDER BY expires_at LIMIT ?1) RETURNING ",
+            clock!(),
+            " - expires_at"
         )
     };
 }

@@ -178,11 +178,13 @@ pub(super) const FORGET: &str = concat!(
     ")"
 );
 
-/// Parameter: 1 limit.
+/// Returns how long each had been expired, in microseconds. Parameter: 1 limit.
 pub(super) const PURGE: &str = concat!(
     "DELETE FROM idempotency_leases WHERE rowid IN (SELECT rowid FROM idempotency_leases WHERE expires_at <= ",
     clock!(),
-    " ORDER BY expires_at LIMIT ?1)"
+    " ORDER BY expires_at LIMIT ?1) RETURNING ",
+    clock!(),
+    " - expires_at"
 );
 
 #[cfg(test)]
