@@ -343,8 +343,9 @@ impl Rows for PostgresInbox {
     async fn purge(&self, limit: u32) -> Result<u64, sqlx::Error> {
         let mut purged = 0;
         for text in [&self.texts.purge, &self.texts.purge_failures] {
-            let query = self.query(text).bind(i64::from(limit));
-            purged += alone::execute(&self.pool, self.persistent, query).await?;
+            // Planned anew: a plan for any limit reads the whole table.
+            let query = self.query(text).persistent(false).bind(i64::from(limit));
+            purged += alone::execute(&self.pool, false, query).await?;
         }
         Ok(purged)
     }

@@ -180,8 +180,9 @@ impl Table for PostgresLeases {
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, sqlx::Error> {
-        let query = sqlx::query(self.texts.purge.clone()).persistent(self.persistent).bind(i64::from(limit));
-        alone::execute(&self.pool, self.persistent, query).await
+        // Planned anew: a plan for any limit reads the whole table.
+        let query = sqlx::query(self.texts.purge.clone()).persistent(false).bind(i64::from(limit));
+        alone::execute(&self.pool, false, query).await
     }
 
     async fn purge_batch(&self, limit: u32) -> Result<Batch, sqlx::Error> {

@@ -213,7 +213,9 @@ impl Statements {
     }
 
     pub(crate) async fn purge(&self, connection: &mut PgConnection, limit: u32) -> Result<u64, sqlx::Error> {
-        Ok(self.query(&self.purge).bind(i64::from(limit)).execute(connection).await?.rows_affected())
+        // Planned anew: a plan for any limit reads the whole table.
+        let query = self.query(&self.purge).persistent(false).bind(i64::from(limit));
+        Ok(query.execute(connection).await?.rows_affected())
     }
 
     pub(crate) async fn purge_batch(

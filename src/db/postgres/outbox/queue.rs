@@ -337,7 +337,8 @@ impl Queue for PostgresQueue {
         let Some(mut transaction) = alone else { return Ok(Batch::Busy) };
         self.query(&self.rows.texts.forget_members).execute(&mut *transaction).await?;
         self.query(&self.rows.texts.forget_failures).execute(&mut *transaction).await?;
-        let dead = self.query(&self.rows.texts.purge_dead).bind(i64::from(most)).bind(microseconds(older_than));
+        let dead = self.query(&self.rows.texts.purge_dead).persistent(false);
+        let dead = dead.bind(i64::from(most)).bind(microseconds(older_than));
         let rows = dead.fetch_all(&mut *transaction).await?;
         let overdue: Vec<i64> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
         transaction.commit().await?;
