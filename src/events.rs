@@ -1,4 +1,4 @@
-//! Every name of telemetry, in one place.
+//! Every event that is counted and logged, in one place. The other series are in `series`.
 
 /// Something worth counting. Log lines and counters carry these names and nothing of a request (H9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,10 +151,6 @@ impl Event {
     }
 }
 
-/// The counter of all events, with the label `event`.
-#[cfg(feature = "metrics")]
-const COUNTER: &str = "idempotency_events_total";
-
 /// Counts and logs an event.
 pub(crate) fn emit(event: Event) {
     record(event, None);
@@ -167,7 +163,7 @@ pub(crate) fn emit_error(event: Event, error: &crate::Error) {
 
 fn record(event: Event, error: Option<&crate::Error>) {
     #[cfg(feature = "metrics")]
-    metrics::counter!(COUNTER, "event" => event.name()).increment(1);
+    metrics::counter!(crate::series::EVENTS, "event" => event.name()).increment(1);
     #[cfg(feature = "tracing")]
     {
         let name = event.name();
@@ -181,21 +177,11 @@ fn record(event: Event, error: Option<&crate::Error>) {
     let _ = (event.name(), error);
 }
 
-/// Series beside the counter of events. Without the feature `metrics` each call is nothing.
-pub(crate) mod series {
-    use std::time::Duration;
-
-    /// Rows that a purger has deleted from one of its tables.
-    pub(crate) fn purged(table: &'static str, rows: u64) {
-        #[cfg(feature = "metrics")]
-        metrics::counter!("idempotency_purged_rows_total", "table" => table).increment(rows);
-        let _ = (table, rows);
-    }
-
-    /// How long the oldest expired row of a table has been waiting for its purge, as far as the last batch tells.
-    pub(crate) fn purge_lag(table: &'static str, lag: Duration) {
-        #[cfg(feature = "metrics")]
-        metrics::gauge!("idempotency_purge_lag_seconds", "table" => table).set(lag.as_secs_f64());
-        let _ = (table, lag);
-    }
+/// All names, as the text of this file has them, and the kinds of refusals.
+#[cfg(test)]
+pub(crate) fn names() -> Vec<&'static str> {
+    let text = include_str!("events.rs");
+    let arms =
+        text.lines().filter_map(|line| line.trim().strip_prefix("Self::")?.split_once("=> \"")?.1.strip_suffix("\","));
+    arms.chain(crate::problem::ProblemKind::ALL.iter().map(|kind| kind.slug())).collect()
 }

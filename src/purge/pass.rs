@@ -10,7 +10,8 @@ use super::Batch;
 use super::pace::Pace;
 use super::table::Table;
 use crate::error::{Error, ErrorKind};
-use crate::events::{Event, emit_error, series};
+use crate::events::{Event, emit_error};
+use crate::series;
 
 /// A table, under the name that its figures are labelled with, and how large its batches are.
 pub(super) struct Line {
