@@ -10,8 +10,6 @@
     reason = "a benchmark prints, and takes its server from the environment"
 )]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -26,7 +24,8 @@ use sqlx::{AssertSqlSafe, PgPool};
 use tokio::task::JoinSet;
 
 const AT_ONCE: usize = 4;
-const ROUND: Duration = Duration::from_secs(8);
+const TURN: Duration = Duration::from_millis(500);
+const TURNS: usize = 24;
 
 #[tokio::main]
 async fn main() {
@@ -43,44 +42,28 @@ async fn main() {
     for (_, store) in [&empty, &full] {
         claims(store, Duration::from_secs(2)).await;
     }
-    for round in 1..=3 {
-        let (few, many) = (claims(&empty.1, ROUND).await, claims(&full.1, ROUND).await);
-        println!(
-            "round {round}: first request on an empty table median {:?} p99 {:?}, on {rows} rows {:?} {:?}: {:.2} {:.2}",
-            few.0,
-            few.1,
-            many.0,
-            many.1,
-            ratio(many.0, few.0),
-            ratio(many.1, few.1)
-        );
+    // In turns, so that whatever else the machine does meets both.
+    let (mut few, mut many) = (Vec::new(), Vec::new());
+    for _ in 0..TURNS {
+        few.extend(claims(&empty.1, TURN).await);
+        many.extend(claims(&full.1, TURN).await);
     }
-    for round in 1..=3 {
-        fill(&full.0, rows + u64::from(round as u32) * rows, rows / 10, "-1 second").await;
-        let alone = claims(&full.1, ROUND).await;
-        let stopping = Arc::new(AtomicBool::new(false));
+    told("on an empty table", &mut few, &format!("on {rows} rows"), &mut many);
+    fill(&full.0, 2 * rows, rows / 10, "-1 second").await;
+    let (mut alone, mut beside, mut purged, mut more) = (Vec::new(), Vec::new(), 0, true);
+    for _ in 0..TURNS {
+        alone.extend(claims(&full.1, TURN).await);
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let purger = Purger::new().keys("keys", full.1.clone()).interval(Duration::from_millis(1));
-        let stop = Arc::clone(&stopping);
-        let purging = tokio::spawn(purger.run(async move {
-            while !stop.load(Ordering::Relaxed) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        }));
-        let beside = claims(&full.1, ROUND).await;
-        stopping.store(true, Ordering::Relaxed);
-        let purged = purging.await.unwrap();
-        println!(
-            "round {round}: first request median {:?} p99 {:?}, beside a purge of {} rows ({}) {:?} {:?}: {:.2} {:.2}",
-            alone.0,
-            alone.1,
-            purged.rows,
-            if purged.more { "busy to the end" } else { "done before" },
-            beside.0,
-            beside.1,
-            ratio(beside.0, alone.0),
-            ratio(beside.1, alone.1)
-        );
+        let purging = tokio::spawn(purger.run(async { drop(stopped.await) }));
+        beside.extend(claims(&full.1, TURN).await);
+        drop(stop);
+        let done = purging.await.unwrap();
+        purged += done.rows;
+        more &= done.more || purged < rows / 10;
     }
+    let busy = if more { "busy to the end" } else { "done before" };
+    told("alone", &mut alone, &format!("beside a purge of {purged} rows ({busy})"), &mut beside);
     for (pool, _) in [&empty, &full] {
         let schema: String = sqlx::query_scalar("SELECT current_schema()::text").fetch_one(pool).await.unwrap();
         run(pool, &format!("DROP SCHEMA {schema} CASCADE")).await;
@@ -127,8 +110,8 @@ async fn run(pool: &PgPool, text: &str) {
     sqlx::raw_sql(AssertSqlSafe(text.to_owned())).execute(pool).await.unwrap();
 }
 
-/// Median and p99 of first requests, from claim to commit.
-async fn claims(store: &PostgresStore, round: Duration) -> (Duration, Duration) {
+/// The times of first requests, from claim to commit.
+async fn claims(store: &PostgresStore, round: Duration) -> Vec<Duration> {
     let mut tasks = JoinSet::new();
     for _ in 0..AT_ONCE {
         let store = store.clone();
@@ -142,9 +125,22 @@ async fn claims(store: &PostgresStore, round: Duration) -> (Duration, Duration) 
             took
         });
     }
-    let mut took = tasks.join_all().await.concat();
-    took.sort_unstable();
-    (took[took.len() / 2], took[took.len() * 99 / 100])
+    tasks.join_all().await.concat()
+}
+
+fn told(one: &str, times: &mut [Duration], other: &str, others: &mut [Duration]) {
+    let [one_median, one_p99] = quantiles(times);
+    let [other_median, other_p99] = quantiles(others);
+    println!(
+        "first request {one}: median {one_median:?}, p99 {one_p99:?}; {other}: {other_median:?}, {other_p99:?}; ratios {:.2}, {:.2}",
+        ratio(other_median, one_median),
+        ratio(other_p99, one_p99)
+    );
+}
+
+fn quantiles(times: &mut [Duration]) -> [Duration; 2] {
+    times.sort_unstable();
+    [times[times.len() / 2], times[times.len() * 99 / 100]]
 }
 
 async fn first(store: &PostgresStore) {

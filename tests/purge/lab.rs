@@ -177,8 +177,8 @@ impl Lab for PostgresLab {
         let b = Self::bytes;
         format!("({},{},{},{},'1',{now},{then})", b("c"), b("s"), b(&n.to_string()), b("t"))
     }
-    fn fill(&self, range: std::ops::Range<u32>, expired_for: f64) -> impl Future<Output = ()> + Send {
-        async move {
+    async fn fill(&self, range: std::ops::Range<u32>, expired_for: f64) {
+        {
             for (table, _) in TABLES {
                 let columns =
                     columns(table).replace("token,accepted_at,expires_at", "token,claim_xid,accepted_at,expires_at");

@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 use sqlx::{MySqlConnection, MySqlPool, SqlStr};
 
-use super::call::{Work, call, in_transaction};
+use super::call::{Work, call, in_transaction, transact};
 use super::sql;
 use super::statements::purge;
 use crate::db::sql::{Hex, SchemaName};
@@ -62,6 +62,30 @@ pub(crate) async fn batch(
     })
     .await
 }
+
+/// Up to so many rows of a table, in transactions of their own, without the lock.
+///
+/// # Cancel safety
+/// The transaction under way goes on to its end.
+pub(crate) async fn by_hand(pool: &MySqlPool, lock: &SqlStr, delete: &SqlStr, limit: u32) -> Result<u64, sqlx::Error> {
+    let (mut purged, mut left) = (0, limit);
+    while left > 0 {
+        let (lock, delete, batch) = (lock.clone(), delete.clone(), left.min(BATCH));
+        let gone = transact(pool, move |connection| {
+            Box::pin(async move { purge(connection, &lock, &delete, batch).await.map(Batch::purged) })
+        });
+        let gone = gone.await?;
+        purged += gone;
+        if gone < u64::from(batch) {
+            break;
+        }
+        left -= batch;
+    }
+    Ok(purged)
+}
+
+/// Rows that one transaction of a purge by hand deletes.
+const BATCH: u32 = 500;
 
 fn lock_of(schema: &SchemaName) -> String {
     let digest: [u8; 32] =

@@ -148,3 +148,15 @@ pub(crate) const HISTORY: &str = concat!(
 );
 pub(crate) const APPLIED: &str = "SELECT count(*) FROM idempotency_migrations WHERE version = ?1";
 pub(crate) const RECORD_MIGRATION: &str = "INSERT INTO idempotency_migrations (version) VALUES (?1)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::sqlite::plans::assert_searches;
+
+    // S31, case O02: a purge reads what has expired and no more.
+    #[tokio::test]
+    async fn a_purge_goes_by_the_time_index() {
+        assert_searches(PURGE, 1, "idempotency_keys_expires_at").await;
+    }
+}

@@ -65,3 +65,16 @@ macro_rules! purge {
 
 pub(super) const PURGE: &str = purge!("idempotency_inbox");
 pub(super) const PURGE_FAILURES: &str = purge!("idempotency_inbox_failures");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::sqlite::plans::assert_searches;
+
+    // S31, case O02: a purge reads what has expired and no more.
+    #[tokio::test]
+    async fn a_purge_goes_by_the_time_index() {
+        assert_searches(PURGE, 1, "idempotency_inbox_expires_at").await;
+        assert_searches(PURGE_FAILURES, 1, "idempotency_inbox_failures_expires_at").await;
+    }
+}

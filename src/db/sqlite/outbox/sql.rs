@@ -278,3 +278,15 @@ pub(super) const PURGE_DEAD: &str = concat!(
 /// What was recorded of events that are not there any more.
 pub(super) const FORGET_FAILURES: &str = "DELETE FROM idempotency_outbox_failing AS f WHERE NOT EXISTS \
     (SELECT 1 FROM idempotency_outbox AS o WHERE o.seq = f.seq AND o.bucket = f.bucket AND o.id = f.id)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::sqlite::plans::assert_searches;
+
+    // S31, case O02: a purge reads what has expired and no more.
+    #[tokio::test]
+    async fn a_purge_goes_by_the_time_index() {
+        assert_searches(PURGE_DEAD, 2, "idempotency_outbox_dead_died_at").await;
+    }
+}
