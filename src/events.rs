@@ -1,4 +1,4 @@
-//! Every name of telemetry, in one place.
+//! Every event that is counted and logged, in one place. The other series are in `series`.
 
 /// Something worth counting. Log lines and counters carry these names and nothing of a request (H9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub(crate) enum Event {
     OutcomeUnknown,
     LeaseLost,
     RenewalFailed,
+    /// A batch of a purge has failed.
+    PurgeFailed,
     #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     /// A relay could not say that it lives.
     RelayBeatFailed,
@@ -91,6 +93,7 @@ impl Event {
             Self::OutcomeUnknown => "outcome_unknown",
             Self::LeaseLost => "lease_lost",
             Self::RenewalFailed => "renewal_failed",
+            Self::PurgeFailed => "purge_failed",
             #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
             Self::RelayBeatFailed => "relay_beat_failed",
             #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
@@ -148,10 +151,6 @@ impl Event {
     }
 }
 
-/// The counter of all events, with the label `event`.
-#[cfg(feature = "metrics")]
-const COUNTER: &str = "idempotency_events_total";
-
 /// Counts and logs an event.
 pub(crate) fn emit(event: Event) {
     record(event, None);
@@ -164,7 +163,7 @@ pub(crate) fn emit_error(event: Event, error: &crate::Error) {
 
 fn record(event: Event, error: Option<&crate::Error>) {
     #[cfg(feature = "metrics")]
-    metrics::counter!(COUNTER, "event" => event.name()).increment(1);
+    metrics::counter!(crate::series::EVENTS, "event" => event.name()).increment(1);
     #[cfg(feature = "tracing")]
     {
         let name = event.name();
@@ -176,4 +175,13 @@ fn record(event: Event, error: Option<&crate::Error>) {
         }
     }
     let _ = (event.name(), error);
+}
+
+/// All names, as the text of this file has them, and the kinds of refusals.
+#[cfg(test)]
+pub(crate) fn names() -> Vec<&'static str> {
+    let text = include_str!("events.rs");
+    let arms =
+        text.lines().filter_map(|line| line.trim().strip_prefix("Self::")?.split_once("=> \"")?.1.strip_suffix("\","));
+    arms.chain(crate::problem::ProblemKind::ALL.iter().map(|kind| kind.slug())).collect()
 }

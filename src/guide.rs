@@ -11,6 +11,7 @@
 //! - [`clients`]: one key per operation, retries, operations that outlive their process.
 //! - [`outbox`]: events that are published once they are committed: destinations, order, duplicates.
 //! - [`by_design`]: when no key is needed: computed ids, preconditions, versions.
+//! - [`telemetry`]: log lines, series of metrics, a dashboard.
 //! - [`benchmarks`]: what it costs, measured.
 //!
 //! This module exists in the documentation only.
@@ -18,6 +19,11 @@
 // The blocks of the guides are doc tests of the whole crate. With fewer features there is nothing to compile them with,
 // so they are left out. The link targets before each text come first and so win over those at its end, which are for
 // readers of the repository.
+
+/// Log lines, series of metrics, a dashboard.
+pub mod telemetry {
+    #![doc = include_str!("../docs/telemetry.md")]
+}
 
 /// A new service in ten minutes.
 pub mod quickstart {

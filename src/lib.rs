@@ -54,6 +54,7 @@
 //! | errors between layer and store | [`Error`], [`ErrorKind`] |
 //! | the client's side: one key per operation, retries | `client` (feature `client`) |
 //! | events that leave with their transaction | `outbox` (features `postgres`, `mysql`, `sqlite`) |
+//! | what deletes expired rows in the background | [`purge`] |
 //! | ids that are computed | [`DeterministicId`] |
 //! | `ETag`, `If-Match`, versions | [`precondition`] |
 //! | what an OpenAPI document says | [`openapi`] |
@@ -71,7 +72,7 @@
 //! - `kafka`: a preview of a publisher for Kafka; compiles librdkafka, with make and a C++ compiler.
 //! - `cli`: the operator's tool, a binary; nothing for the library.
 //! - `tracing`: log lines, and the caller's span on the task that a request runs on.
-//! - `metrics`: the counter `idempotency_events_total` with the label `event`.
+//! - `metrics`: counters, gauges and histograms, by the facade `metrics`: the guide `guide::telemetry` lists them.
 //! - `client`: for the client's side, with tower: keys, retries, operations that outlive their process.
 //! - `reqwest`: the same as a middleware of reqwest-middleware. Outside semver.
 //! - `testing`: conformance kit for stores, `ManualClock`, a failing server for tests of clients, and `TestTx` and `attempt` for unit tests of handlers.
@@ -106,6 +107,7 @@ pub mod outbox;
 pub mod policy;
 pub mod precondition;
 pub mod problem;
+pub mod purge;
 pub mod record;
 #[cfg(any(
     feature = "client",
@@ -114,6 +116,7 @@ pub mod record;
 mod retry_after;
 pub mod run;
 mod scope;
+mod series;
 pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;

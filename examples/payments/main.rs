@@ -13,6 +13,7 @@ mod database;
 mod keys;
 mod leased;
 mod leases;
+mod metrics;
 mod money;
 mod problem;
 mod router;
@@ -22,12 +23,14 @@ use std::error::Error;
 use std::io::Write;
 use std::time::Duration;
 
-use idempotency::store::{AnyStore, OnUnknown, Store};
+use idempotency::purge::Purger;
+use idempotency::store::{AnyStore, OnUnknown, Purge};
 use idempotency::{IdempotencyLayer, MemoryStore, MySqlStore, PostgresStore, Scope, SqliteStore};
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::sqlite::SqlitePoolOptions;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 
 use crate::keys::Keys;
 use crate::leased::Place;
@@ -91,18 +94,18 @@ async fn serve_leased<DB: Leases>(listen: &str, pool: sqlx::Pool<DB>, keys: Keys
     let (store, place) = match keys {
         Keys::Lease => (DB::leases(&pool, lease).await?, Place::Beside),
         Keys::Memory => {
-            (AnyStore::new(MemoryStore::new().lease(lease)?.on_unknown(OnUnknown::Rerun)), Place::Elsewhere)
+            (AnyStore::operable(MemoryStore::new().lease(lease)?.on_unknown(OnUnknown::Rerun)), Place::Elsewhere)
         }
         Keys::Redis(builder) => {
             let store = builder.lease(lease).on_unknown(OnUnknown::Rerun).build()?;
             store.check().await?;
-            (AnyStore::new(store), Place::Elsewhere)
+            (AnyStore::operable(store), Place::Elsewhere)
         }
     };
     serve(listen, pool, store, Some(place)).await
 }
 
-async fn serve<DB: Leases, S: Store>(
+async fn serve<DB: Leases, S: Purge + Clone>(
     listen: &str,
     pool: sqlx::Pool<DB>,
     store: S,
@@ -110,15 +113,20 @@ async fn serve<DB: Leases, S: Store>(
 ) -> Result<(), Failure> {
     DB::create_tables(&pool).await?;
     let scope = Scope::from_extension(|principal: &Principal| Some(principal.0.clone()));
+    let (stop, stopped) = oneshot::channel::<()>();
+    let purging = tokio::spawn(Purger::new().keys("keys", store.clone()).run(async { drop(stopped.await) }));
+    let metrics = metrics::install()?;
     let layer = IdempotencyLayer::new(store, scope).require_key();
     let listener = TcpListener::bind(listen).await?;
     announce(&format!("http://{}", listener.local_addr()?))?;
     let stopping = shutdown::requested();
-    let server = axum::serve(listener, router::router(pool.clone(), layer.clone(), place));
+    let server = axum::serve(listener, router::router(pool.clone(), layer.clone(), place).merge(metrics));
     let served = shutdown::within(GRACE, stopping, |signal| async move { server.with_graceful_shutdown(signal).await });
     served.await?;
     // Requests whose clients have left are still finished and answered to their retries.
     let left = layer.drain_within(GRACE).await;
+    drop(stop);
+    let _ = tokio::time::timeout(GRACE, purging).await;
     // A connection that has stopped answering must not keep the process.
     let _ = tokio::time::timeout(GRACE, pool.close()).await;
     if left > 0 {

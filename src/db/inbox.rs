@@ -12,6 +12,7 @@ use super::Dialect;
 use super::lease::Answer;
 use crate::error::Error;
 use crate::inbox::{MessageId, Part, PayloadDigest};
+use crate::purge::Batch;
 use crate::store::Isolation;
 
 /// A database engine that can keep the marks of an inbox. Sealed: implemented for the engines of this crate.
@@ -174,6 +175,9 @@ pub trait Rows: Sized + Send + Sync + 'static {
 
     /// Deletes at most so many marks and failures whose retention has ended.
     fn purge(&self, limit: u32) -> impl Answer<u64>;
+
+    /// Deletes at most so many of both together, as one batch of a purger, under its lock.
+    fn purge_batch(&self, limit: u32) -> impl Answer<Batch>;
 }
 
 /// A transaction that was begun here.

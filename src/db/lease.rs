@@ -13,6 +13,7 @@ use super::slot::depth;
 use crate::error::Error;
 use crate::fingerprint::Fingerprint;
 use crate::lookup::LookupKey;
+use crate::purge::Batch;
 use crate::store::{Checkpoint, Token};
 
 /// Declares the texts of an engine whose tables stand in schemas: expanded once, when the store is opened.
@@ -94,6 +95,9 @@ pub trait Table: Sized + Send + Sync + 'static {
 
     /// Deletes at most so many expired rows.
     fn purge(&self, limit: u32) -> impl Answer<u64>;
+
+    /// The same as one batch of a purger, under its lock.
+    fn purge_batch(&self, limit: u32) -> impl Answer<Batch>;
 }
 
 /// A statement's future.

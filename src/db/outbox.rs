@@ -19,6 +19,7 @@ use super::Dialect;
 use super::lease::Answer;
 use crate::error::Error;
 use crate::outbox::{Bucket, DeadLetter, DeadLetters, Event, FailingEvent, PendingEvent, Place, Stats, TraceContext};
+use crate::purge::Batch;
 
 /// A database engine that can keep an outbox. Sealed: implemented for the engines of this crate.
 pub trait OutboxDialect: Dialect {
@@ -180,6 +181,9 @@ pub trait Queue: scan::Scan + Sized + Send + Sync + 'static {
     /// Deletes at most so many dead letters that are older than this, and what is left of members long gone. Returns the
     /// number of dead letters.
     fn purge(&self, older_than: Duration, most: u32) -> impl Answer<u64>;
+
+    /// The same as one batch of a purger, under its lock.
+    fn purge_batch(&self, older_than: Duration, most: u32) -> impl Answer<Batch>;
 }
 
 /// An event with what is decided when it is enqueued.

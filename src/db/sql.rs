@@ -167,7 +167,7 @@ pub(crate) fn with_arrays(template: &SqlStr, arrays: &[Array]) -> SqlStr {
 }
 
 /// A text that shows the plan of another one.
-#[cfg(feature = "testing")]
+#[cfg(any(feature = "testing", all(test, feature = "sqlite")))]
 pub(crate) fn explained(explain: &'static str, text: &SqlStr) -> SqlStr {
     AssertSqlSafe(format!("{explain} {}", text.as_str())).into_sql_str()
 }

@@ -12,6 +12,7 @@ use crate::db::inbox::{Identity, Rows};
 use crate::error::Error;
 #[cfg(doc)]
 use crate::error::ErrorKind;
+use crate::purge::Batch;
 
 /// Marks messages as processed, each in the transaction of its effects. Clones share everything.
 ///
@@ -96,6 +97,11 @@ impl<DB: InboxDialect> Inbox<DB> {
     /// A dropped purge is done or undone, also in part.
     pub async fn purge(&self, limit: u32) -> Result<u64, Error> {
         self.shared.rows.purge(limit).await.map_err(DB::Inbox::error)
+    }
+
+    /// One batch of a purger.
+    pub(crate) async fn purge_batch(&self, limit: u32) -> Result<Batch, Error> {
+        self.shared.rows.purge_batch(limit).await.map_err(DB::Inbox::error)
     }
 
     /// Counts a failed delivery, for those who call [`Inbox::accept`]: after the rollback, and where the broker does not

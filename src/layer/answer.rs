@@ -29,6 +29,7 @@ use crate::events::{Event, emit, emit_error};
 use crate::policy::{Decision, Meaning, Outcome, Retention};
 use crate::problem::{Conflicted, Problem};
 use crate::record::{Answer, AnswerBody, Record};
+use crate::series;
 use crate::store::{Claim, ClaimRequest, Kept, Settled, Settlement};
 
 /// What came of the handler.
@@ -166,7 +167,13 @@ impl<R: Body> HandledAnswer<R> {
     ) -> Run<R, E> {
         let is_lease = claim.lease().is_some() || claim.fence().is_some();
         let (settlement, plan) = self.plan(shared, asked, ticket);
+        let watch = series::Stopwatch::start();
         let settled = claim.settle(settlement).await;
+        watch.settled(match &settled {
+            Ok(Settled::Recorded) => "recorded",
+            Ok(Settled::Superseded(_)) => "superseded",
+            Err(_) => "error",
+        });
         self.settled((shared, asked, ticket), plan, settled, is_lease.then_some(attempt))
     }
 

@@ -16,6 +16,7 @@ use super::inflight::Place;
 use crate::attempt::Attempt;
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit, emit_error};
+use crate::series;
 use crate::store::Claim;
 
 /// A store may lend for no time at all or for ever; a clock can do neither.
@@ -200,11 +201,13 @@ impl<C: Claim> Lease<C> {
             };
             match renewed {
                 Ok(()) => {
+                    series::renewal("renewed");
                     ends = asked_at + self.lasts.min(LONGEST);
                     lost = false;
                     self.attempt.renewed(asked_at.into_std(), self.lasts);
                 }
                 Err(error) if error.kind() == ErrorKind::LeaseLost => {
+                    series::renewal("lost");
                     if !lost {
                         emit(Event::LeaseLost);
                     }
@@ -212,7 +215,10 @@ impl<C: Claim> Lease<C> {
                     return self.claim;
                 }
                 // One failed renewal is not a lost lease: the next beat comes before its end.
-                Err(error) => emit_error(Event::RenewalFailed, &error),
+                Err(error) => {
+                    series::renewal("failed");
+                    emit_error(Event::RenewalFailed, &error);
+                }
             }
             // Counted from the moment of sending: the store's own end is later. Renewing goes on, since nobody need
             // have taken the key over.

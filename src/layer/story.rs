@@ -25,6 +25,7 @@ use super::{GuardedBy, Room, Shared, keyless};
 use crate::attempt::{Attempt, overdue};
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit};
+use crate::series;
 use crate::store::{Claim, ClaimRequest, Settlement, Store, Verdict};
 
 /// A request that is about to be claimed.
@@ -125,6 +126,7 @@ impl<S: Store, Svc> Story<S, Svc> {
             }
             let asked_at = Instant::now();
             let verdict = ask(&self.shared, &self.claim).await;
+            series::claimed(named(&verdict), asked_at.elapsed());
             self = match self.heed(verdict) {
                 Ok(story) => story,
                 Err(told) => return told,
@@ -140,13 +142,14 @@ impl<S: Store, Svc> Story<S, Svc> {
                 }
                 return Told::End(End::Reply(reply::failed(&overdue())));
             };
-            let unfinished = Unfinished;
+            let (unfinished, running) = (Unfinished, series::Running::begin());
             // The call itself may panic, before there is a future.
             let answered = Caught::calling(|| self.inner.call(request)).await;
             // Boxed, as is what happens seldom, so that a request whose handler runs is no larger than it must be.
             let run = Box::pin(conclude((&self.shared, &self.claim, &self.ticket), self.wire, method, owned, answered));
             let run = run.await;
             unfinished.finished();
+            drop(running);
             match run {
                 Run::End(end) => return Told::End(end),
                 Run::Conflicted(reply) if reruns == 0 => return Told::End(End::Reply(reply)),
@@ -249,6 +252,19 @@ async fn task_of_its_own() {
 async fn ask<S: Store>(shared: &Shared<S>, claim: &ClaimRequest) -> Result<Verdict<S::Claim>, Error> {
     within!(shared.config.claim_timeout, shared.store.claim(claim))
         .unwrap_or_else(|elapsed| Err(Error::with_source(ErrorKind::Unavailable, elapsed)))
+}
+
+/// What a claim was told, as a label.
+fn named<C>(verdict: &Result<Verdict<C>, Error>) -> &'static str {
+    match verdict {
+        Ok(Verdict::Claimed(_)) => "claimed",
+        Ok(Verdict::Replay(_)) => "replay",
+        Ok(Verdict::Mismatch) => "mismatch",
+        Ok(Verdict::InProgress { .. }) => "in_progress",
+        Ok(Verdict::Orphaned) => "orphaned",
+        Ok(Verdict::Unknown) => "unknown",
+        Err(_) => "error",
+    }
 }
 
 /// Tells those who waited for the verdict what they may conclude from it.

@@ -30,8 +30,18 @@ impl Tasks {
     {
         #[cfg(feature = "tracing")]
         let story = tracing::Instrument::in_current_span(story);
+        #[cfg(feature = "metrics")]
+        let (client, story) = {
+            let (client, end) = crate::series::detached::pair();
+            (client, async move {
+                let _end = end;
+                story.await
+            })
+        };
         let task = self.0.spawn(story);
-        async {
+        async move {
+            #[cfg(feature = "metrics")]
+            let _client = client;
             task.await.map_err(|error: JoinError| match error.try_into_panic() {
                 Ok(payload) => Detached::Panicked(payload),
                 Err(_) => Detached::Cancelled,

@@ -11,6 +11,7 @@ use super::seen::{DeadLetter, DeadLetters, FailingEvent, Stats};
 use crate::db::OutboxDialect;
 use crate::db::outbox::{Pause, Queue};
 use crate::error::{Error, ErrorKind};
+use crate::purge::Batch;
 
 /// For operators. All calls are safe to repeat, and none waits for a transaction that enqueues.
 ///
@@ -142,6 +143,13 @@ impl<DB: OutboxDialect> Outbox<DB> {
     pub async fn purge(&self, limit: u32) -> Result<u64, Error> {
         let older_than = self.shared.settings.dead_retention;
         self.ask(async |queue| queue.purge(older_than, limit).await).await
+    }
+
+    /// One batch of a purger.
+    pub(crate) async fn purge_batch(&self, limit: u32) -> Result<Batch, Error> {
+        let (queue, older_than) = (self.queue()?, self.shared.settings.dead_retention);
+        let purged = queue.purge_batch(older_than, limit);
+        within(self.shared.settings.limit, purged).await?.map_err(DB::Queue::error)
     }
 
     async fn set_paused(&self, destination: &str, key: Option<&str>, paused: bool) -> Result<(), Error> {

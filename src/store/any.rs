@@ -13,6 +13,7 @@ use super::{
 use crate::error::{Error, ErrorKind};
 use crate::key::Key;
 use crate::lookup::Endpoint;
+use crate::purge::Batch;
 use crate::scope::ScopeId;
 
 /// Any store, for programs that choose theirs by configuration. Costs one allocation a call.
@@ -79,6 +80,10 @@ impl Store for AnyStore {
 impl Purge for AnyStore {
     async fn purge(&self, limit: u32) -> Result<u64, Error> {
         self.operator()?.purge(limit).await
+    }
+
+    async fn purge_batch(&self, limit: u32) -> Result<Batch, Error> {
+        self.operator()?.purge_batch(limit).await
     }
 }
 
@@ -165,6 +170,7 @@ impl<S: Store> ErasedStore for S {
 
 trait ErasedOperate: Send + Sync {
     fn purge(&self, limit: u32) -> Boxed<'_, u64>;
+    fn purge_batch(&self, limit: u32) -> Boxed<'_, Batch>;
     fn find<'a>(&'a self, scope: &'a ScopeId, key: &'a Key, endpoint: Option<&'a Endpoint>) -> Boxed<'a, Vec<Entry>>;
     fn list_stuck(&self, older_than: Duration, limit: u32) -> Boxed<'_, Vec<Entry>>;
     fn release<'a>(&'a self, entry: &'a Entry) -> Boxed<'a, Operated>;
@@ -175,6 +181,10 @@ trait ErasedOperate: Send + Sync {
 impl<S: Purge + Operate> ErasedOperate for S {
     fn purge(&self, limit: u32) -> Boxed<'_, u64> {
         Box::pin(Purge::purge(self, limit))
+    }
+
+    fn purge_batch(&self, limit: u32) -> Boxed<'_, Batch> {
+        Box::pin(Purge::purge_batch(self, limit))
     }
 
     fn find<'a>(&'a self, scope: &'a ScopeId, key: &'a Key, endpoint: Option<&'a Endpoint>) -> Boxed<'a, Vec<Entry>> {

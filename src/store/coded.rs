@@ -15,6 +15,7 @@ use super::{
 use crate::error::{Error, ErrorKind};
 use crate::key::Key;
 use crate::lookup::Endpoint;
+use crate::purge::Batch;
 use crate::record::AnswerBody;
 use crate::scope::ScopeId;
 
@@ -71,6 +72,10 @@ impl<S: Store> Store for CodedStore<S> {
 impl<S: Purge> Purge for CodedStore<S> {
     async fn purge(&self, limit: u32) -> Result<u64, Error> {
         self.inner.purge(limit).await
+    }
+
+    async fn purge_batch(&self, limit: u32) -> Result<Batch, Error> {
+        self.inner.purge_batch(limit).await
     }
 }
 

@@ -42,6 +42,7 @@ use http::Extensions;
 use crate::attempt::Attempt;
 use crate::error::Error;
 use crate::events::{Event, emit};
+use crate::purge::Batch;
 use crate::record::{Answer, Record};
 
 pub use any::{AnyClaim, AnyStore};
@@ -275,4 +276,16 @@ pub trait Purge: Store {
     /// # Cancel safety
     /// A dropped purge is done or undone, also in part.
     fn purge(&self, limit: u32) -> impl Future<Output = Result<u64, Error>> + Send;
+
+    /// The same as one short transaction, for a [`Purger`](crate::purge::Purger): under a lock that ends with it, so that of
+    /// several processes one purges at a time (S31). Without a database that others share, as [`Purge::purge`] does it.
+    ///
+    /// # Errors
+    /// As for a claim. Safe to repeat.
+    ///
+    /// # Cancel safety
+    /// A dropped batch is done or undone, and nothing stays locked.
+    fn purge_batch(&self, limit: u32) -> impl Future<Output = Result<Batch, Error>> + Send {
+        async move { Ok(Batch::Done { purged: self.purge(limit).await?, overdue: Duration::ZERO }) }
+    }
 }

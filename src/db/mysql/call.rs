@@ -46,16 +46,19 @@ pub(crate) async fn transact<T: Send + 'static>(
     pool: &MySqlPool,
     work: impl for<'c> FnOnce(&'c mut MySqlConnection) -> Work<'c, T> + Send + 'static,
 ) -> Result<T, sqlx::Error> {
-    call(pool, move |connection| {
-        Box::pin(async move {
-            sqlx::raw_sql(sql::BEGIN_OWN).execute(&mut *connection).await?;
-            let done = work(&mut *connection).await;
-            let end = if done.is_ok() { sql::COMMIT_OWN } else { sql::ROLLBACK };
-            sqlx::raw_sql(end).execute(connection).await?;
-            done
-        })
-    })
-    .await
+    call(pool, move |connection| Box::pin(in_transaction(connection, work))).await
+}
+
+/// The same on a connection at hand. Only for what runs to its end.
+pub(super) async fn in_transaction<T>(
+    connection: &mut MySqlConnection,
+    work: impl for<'c> FnOnce(&'c mut MySqlConnection) -> Work<'c, T>,
+) -> Result<T, sqlx::Error> {
+    sqlx::raw_sql(sql::BEGIN_OWN).execute(&mut *connection).await?;
+    let done = work(&mut *connection).await;
+    let end = if done.is_ok() { sql::COMMIT_OWN } else { sql::ROLLBACK };
+    sqlx::raw_sql(end).execute(connection).await?;
+    done
 }
 
 /// Changes one row, and tells whether it was as the change says. On MariaDB the change has the prefix that makes it give

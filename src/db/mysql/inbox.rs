@@ -17,11 +17,11 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{MySql, MySqlConnection, MySqlPool, Row, SqlStr};
 use uuid::Uuid;
 
-use super::call::{Bound, call, is_found, transact};
+use super::call::{Bound, call, is_found};
 use super::inspect::{Inspected, inspect};
+use super::purge::{batch, by_hand};
 use super::session::{Left, Session};
 use super::sql::{BEGIN_READ_COMMITTED, BEGIN_REPEATABLE_READ, BEGIN_SERIALIZABLE, COMMIT, END_FOR_GOOD, NO_WAIT};
-use super::statements::purge;
 use super::{Flavor, is_number, says_duplicate, says_ended};
 use crate::db::begin::undisturbed;
 use crate::db::fault::{Fault, before_commit, fault, in_claim};
@@ -30,11 +30,9 @@ use crate::db::lease::microseconds;
 use crate::db::migrate;
 use crate::db::sql::{SchemaName, mysql_no_wait};
 use crate::error::{Error, ErrorKind};
+use crate::purge::Batch;
 use crate::store::Isolation;
 use sql::Texts;
-
-/// Rows that one transaction of a purge deletes.
-const BATCH: u32 = 500;
 
 /// How often a mark is looked for that a purge takes away meanwhile.
 const LOOKS: usize = 3;
@@ -211,28 +209,6 @@ impl MySqlInbox {
     async fn write(&self, query: Bound) -> Result<(), sqlx::Error> {
         call(&self.pool, move |connection| Box::pin(query.execute(connection))).await.map(drop)
     }
-
-    async fn purge_table(
-        &self,
-        limit: u32,
-        lock: fn(&Texts) -> &SqlStr,
-        delete: fn(&Texts) -> &SqlStr,
-    ) -> Result<u64, sqlx::Error> {
-        let (mut purged, mut left) = (0, limit);
-        while left > 0 {
-            let (texts, batch) = (Arc::clone(&self.texts), left.min(BATCH));
-            let gone = transact(&self.pool, move |connection| {
-                Box::pin(async move { purge(connection, lock(&texts), delete(&texts), batch).await })
-            });
-            let gone = gone.await?;
-            purged += gone;
-            if gone < u64::from(batch) {
-                break;
-            }
-            left -= batch;
-        }
-        Ok(purged)
-    }
 }
 
 /// Ends the session of a transaction that must not go on. It answers with an error, or not at all.
@@ -396,9 +372,16 @@ impl Rows for MySqlInbox {
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, sqlx::Error> {
-        let marks = self.purge_table(limit, |texts| &texts.lock_expired, |texts| &texts.delete_expired).await?;
-        let failures =
-            self.purge_table(limit, |texts| &texts.lock_expired_failures, |texts| &texts.delete_expired_failures);
-        Ok(marks + failures.await?)
+        let texts = &self.texts;
+        let marks = by_hand(&self.pool, &texts.lock_expired, &texts.delete_expired, limit).await?;
+        let failures = by_hand(&self.pool, &texts.lock_expired_failures, &texts.delete_expired_failures, limit).await?;
+        Ok(marks + failures)
+    }
+
+    async fn purge_batch(&self, limit: u32) -> Result<Batch, sqlx::Error> {
+        let texts = &self.texts;
+        let marks = (texts.lock_expired.clone(), texts.delete_expired.clone());
+        let failures = (texts.lock_expired_failures.clone(), texts.delete_expired_failures.clone());
+        batch(&self.pool, &self.schema, vec![marks, failures], limit).await
     }
 }

@@ -15,10 +15,11 @@ use std::time::Duration;
 use sqlx::mysql::MySqlRow;
 use sqlx::{MySql, MySqlConnection, MySqlPool, Row, SqlStr};
 
-use super::call::{Bound, call, change_without_waiting, is_found, transact};
+use super::call::{Bound, call, change_without_waiting, is_found};
 use super::inspect::{Inspected, inspect};
+use super::purge::{batch, by_hand};
 use super::sql::{END_FOR_GOOD, NO_WAIT};
-use super::statements::{bound, purge};
+use super::statements::bound;
 use super::{Flavor, says_duplicate};
 use crate::db::fault::{Fault, fault, in_claim};
 use crate::db::lease::{
@@ -29,10 +30,8 @@ use crate::db::migrate;
 use crate::db::sql::{SchemaName, mysql_no_wait};
 use crate::error::Error;
 use crate::lookup::LookupKey;
+use crate::purge::Batch;
 use sql::Texts;
-
-/// Rows that one transaction of a purge deletes.
-const BATCH: u32 = 500;
 
 impl LeaseDialect for MySql {
     type Table = MySqlLeases;
@@ -234,19 +233,11 @@ impl Table for MySqlLeases {
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, sqlx::Error> {
-        let (mut purged, mut left) = (0, limit);
-        while left > 0 {
-            let (texts, batch) = (Arc::clone(&self.texts), left.min(BATCH));
-            let gone = transact(&self.pool, move |connection| {
-                Box::pin(async move { purge(connection, &texts.lock_expired, &texts.delete_expired, batch).await })
-            });
-            let gone = gone.await?;
-            purged += gone;
-            if gone < u64::from(batch) {
-                break;
-            }
-            left -= batch;
-        }
-        Ok(purged)
+        by_hand(&self.pool, &self.texts.lock_expired, &self.texts.delete_expired, limit).await
+    }
+
+    async fn purge_batch(&self, limit: u32) -> Result<Batch, sqlx::Error> {
+        let texts = vec![(self.texts.lock_expired.clone(), self.texts.delete_expired.clone())];
+        batch(&self.pool, &self.schema, texts, limit).await
     }
 }

@@ -7,6 +7,7 @@ mod lease;
 pub(crate) mod lock;
 pub(crate) mod operate;
 mod outbox;
+pub(crate) mod purge;
 pub(crate) mod session;
 pub(crate) mod sql;
 pub(crate) mod statements;

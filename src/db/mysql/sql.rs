@@ -212,7 +212,7 @@ WHERE scope = ? AND id_key = ? AND endpoint = ? AND token = ? AND state = 1
 
 /// Locks expired rows, and steps over those that a claim is taking over. Parameter: 1 limit.
 pub(crate) const LOCK_EXPIRED: &str = r#"
-SELECT scope, id_key, endpoint FROM {schema}idempotency_keys
+SELECT scope, id_key, endpoint, TIMESTAMPDIFF(MICROSECOND, expires_at, UTC_TIMESTAMP(6)) FROM {schema}idempotency_keys
 WHERE expires_at <= UTC_TIMESTAMP(6) ORDER BY expires_at LIMIT ? FOR UPDATE SKIP LOCKED
 "#;
 
@@ -286,6 +286,8 @@ CREATE TABLE IF NOT EXISTS {schema}idempotency_migrations (
 /// One migrating process at a time. The connection is closed afterwards, and the lock goes with it.
 /// Parameters: 1 name, 2 seconds.
 pub(crate) const LOCK_MIGRATIONS: &str = "SELECT GET_LOCK(?, ?)";
+pub(crate) const LOCK_PURGE: &str = "SELECT GET_LOCK(?, 0)";
+pub(crate) const FREE_PURGE: &str = "SELECT RELEASE_LOCK(?)";
 pub(crate) const APPLIED: &str = "SELECT COUNT(*) FROM {schema}idempotency_migrations WHERE version = ?";
 pub(crate) const RECORD_MIGRATION: &str =
     "INSERT INTO {schema}idempotency_migrations (version, applied_at) VALUES (?, UTC_TIMESTAMP(6))";

@@ -6,11 +6,13 @@ use bytes::Bytes;
 use sqlx::{MySql, MySqlConnection, Row, SqlStr};
 
 use super::call::Bound;
+use super::purge::batch;
 use super::{Flavor, says_duplicate, sql};
 use crate::db::fault::{Fault, fault};
 use crate::db::lease::microseconds;
 use crate::db::sql::{SchemaName, expand};
 use crate::lookup::LookupKey;
+use crate::purge::Batch;
 use crate::store::{ClaimRequest, Token};
 
 /// How often the holder of a named lock looks again at a row that a purge takes away meanwhile.
@@ -289,27 +291,39 @@ impl Statements {
 
     /// Deletes up to `limit` expired rows in the caller's transaction, and returns how many.
     pub(crate) async fn purge(&self, connection: &mut MySqlConnection, limit: u32) -> Result<u64, sqlx::Error> {
-        purge(connection, &self.lock_expired, &self.delete_expired, limit).await
+        purge(connection, &self.lock_expired, &self.delete_expired, limit).await.map(Batch::purged)
+    }
+
+    pub(crate) async fn purge_batch(
+        &self,
+        pool: &sqlx::MySqlPool,
+        schema: &SchemaName,
+        limit: u32,
+    ) -> Result<Batch, sqlx::Error> {
+        batch(pool, schema, vec![(self.lock_expired.clone(), self.delete_expired.clone())], limit).await
     }
 }
 
-/// Deletes up to `limit` rows that the first statement locks by the second, which looks at them again.
+/// Deletes up to `limit` rows that the first statement locks by the second, which looks at them again. After the three parts of
+/// a row's key the first says how long it has been expired, in microseconds.
 pub(super) async fn purge(
     connection: &mut MySqlConnection,
     lock: &SqlStr,
     delete: &SqlStr,
     limit: u32,
-) -> Result<u64, sqlx::Error> {
+) -> Result<Batch, sqlx::Error> {
     let rows = sqlx::query(lock.clone()).bind(limit).fetch_all(&mut *connection).await?;
-    let mut purged = 0;
+    let mut overdue = Vec::new();
     for row in &rows {
         let delete = sqlx::query(delete.clone())
             .bind(row.try_get::<Vec<u8>, _>(0)?)
             .bind(row.try_get::<Vec<u8>, _>(1)?)
             .bind(row.try_get::<Vec<u8>, _>(2)?);
-        purged += delete.execute(&mut *connection).await?.rows_affected();
+        if delete.execute(&mut *connection).await?.rows_affected() > 0 {
+            overdue.push(row.try_get(3)?);
+        }
     }
-    Ok(purged)
+    Ok(Batch::of(overdue))
 }
 
 /// A statement whose first parameters are the three parts of a look-up key.

@@ -15,6 +15,7 @@ use sqlx_core::transaction::TransactionManager;
 
 use super::alone;
 use super::inspect::{Inspected, inspect};
+use super::purge;
 use super::sql::{BEGIN, BEGIN_REPEATABLE_READ, BEGIN_SERIALIZABLE};
 use crate::db::begin::begin;
 use crate::db::fault::{Fault, before_commit, fault, in_claim};
@@ -24,6 +25,7 @@ use crate::db::migrate;
 use crate::db::slot::{discard, unwind};
 use crate::db::sql::{SchemaName, expand};
 use crate::error::{Error, ErrorKind};
+use crate::purge::Batch;
 use crate::store::Isolation;
 use sql::Texts;
 
@@ -341,10 +343,16 @@ impl Rows for PostgresInbox {
     async fn purge(&self, limit: u32) -> Result<u64, sqlx::Error> {
         let mut purged = 0;
         for text in [&self.texts.purge, &self.texts.purge_failures] {
-            let query = self.query(text).bind(i64::from(limit));
-            purged += alone::execute(&self.pool, self.persistent, query).await?;
+            // Planned anew: a plan for any limit reads the whole table.
+            let query = self.query(text).persistent(false).bind(i64::from(limit));
+            purged += alone::execute(&self.pool, false, query).await?;
         }
         Ok(purged)
+    }
+
+    async fn purge_batch(&self, limit: u32) -> Result<Batch, sqlx::Error> {
+        let texts = [&self.texts.purge, &self.texts.purge_failures];
+        purge::batch(&self.pool, &self.schema, self.persistent, &texts, limit).await
     }
 }
 

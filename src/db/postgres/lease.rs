@@ -14,6 +14,7 @@ use sqlx::{PgConnection, PgPool, Postgres, Row, SqlStr};
 
 use super::alone;
 use super::inspect::{Inspected, inspect};
+use super::purge;
 use crate::db::fault::in_claim;
 use crate::db::lease::{
     Asked, Change, Found, Granted, LeaseDialect, NOBODY, NewLease, Operation, Owner, Search, Seen, Standing, Table,
@@ -23,6 +24,7 @@ use crate::db::migrate;
 use crate::db::sql::{SchemaName, expand};
 use crate::error::Error;
 use crate::lookup::LookupKey;
+use crate::purge::Batch;
 use sql::Texts;
 
 impl LeaseDialect for Postgres {
@@ -178,8 +180,13 @@ impl Table for PostgresLeases {
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, sqlx::Error> {
-        let query = sqlx::query(self.texts.purge.clone()).persistent(self.persistent).bind(i64::from(limit));
-        alone::execute(&self.pool, self.persistent, query).await
+        // Planned anew: a plan for any limit reads the whole table.
+        let query = sqlx::query(self.texts.purge.clone()).persistent(false).bind(i64::from(limit));
+        alone::execute(&self.pool, false, query).await
+    }
+
+    async fn purge_batch(&self, limit: u32) -> Result<Batch, sqlx::Error> {
+        purge::batch(&self.pool, &self.schema, self.persistent, &[&self.texts.purge], limit).await
     }
 }
 

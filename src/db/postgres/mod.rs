@@ -7,6 +7,7 @@ pub(crate) mod lease;
 mod locks;
 pub(crate) mod operate;
 mod outbox;
+pub(crate) mod purge;
 pub(crate) mod sql;
 pub(crate) mod statements;
 

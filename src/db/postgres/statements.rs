@@ -7,10 +7,12 @@ use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres, Row, SqlStr};
 
+use super::purge;
 use super::{Locks, sql};
 use crate::db::sql::{SchemaName, expand};
 use crate::fingerprint::Fingerprint;
 use crate::lookup::LookupKey;
+use crate::purge::Batch;
 use crate::store::Token;
 
 /// The texts of one store.
@@ -211,7 +213,18 @@ impl Statements {
     }
 
     pub(crate) async fn purge(&self, connection: &mut PgConnection, limit: u32) -> Result<u64, sqlx::Error> {
-        Ok(self.query(&self.purge).bind(i64::from(limit)).execute(connection).await?.rows_affected())
+        // Planned anew: a plan for any limit reads the whole table.
+        let query = self.query(&self.purge).persistent(false).bind(i64::from(limit));
+        Ok(query.execute(connection).await?.rows_affected())
+    }
+
+    pub(crate) async fn purge_batch(
+        &self,
+        pool: &sqlx::PgPool,
+        schema: &SchemaName,
+        limit: u32,
+    ) -> Result<Batch, sqlx::Error> {
+        purge::batch(pool, schema, self.persistent, &[&self.purge], limit).await
     }
 }
 

@@ -28,6 +28,7 @@ use crate::db::lease::microseconds;
 use crate::db::migrate;
 use crate::db::slot::depth;
 use crate::error::{Error, ErrorKind};
+use crate::purge::Batch;
 
 /// How long a message waits to write: in the queue, for a connection and for other processes, all together.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -288,6 +289,19 @@ impl Rows for SqliteInbox {
     async fn purge(&self, limit: u32) -> Result<u64, sqlx::Error> {
         let marks = self.write(|| sqlx::query(sql::PURGE).bind(limit)).await?;
         Ok(marks + self.write(|| sqlx::query(sql::PURGE_FAILURES).bind(limit)).await?)
+    }
+
+    async fn purge_batch(&self, limit: u32) -> Result<Batch, sqlx::Error> {
+        let turn = self.turn().await?;
+        let mut connection = acquire(&self.pool, turn.until).await?;
+        let (mut done, mut left) = (Batch::NOTHING, limit);
+        for text in [sql::PURGE, sql::PURGE_FAILURES] {
+            let purge = || sqlx::query_scalar(text).bind(left);
+            let overdue: Vec<i64> = patiently!(turn.until, purge().fetch_all(&mut *connection).await)?;
+            left = left.saturating_sub(u32::try_from(overdue.len()).unwrap_or(left));
+            done = done.and(Batch::of(overdue));
+        }
+        Ok(done)
     }
 }
 

@@ -27,6 +27,7 @@ use crate::db::lease::{
 use crate::db::migrate;
 use crate::error::{Error, ErrorKind};
 use crate::lookup::LookupKey;
+use crate::purge::Batch;
 
 /// How long a statement waits for other writers.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -255,6 +256,12 @@ impl Table for SqliteLeases {
         let until = Instant::now() + PATIENCE;
         let done = patiently!(until, sqlx::query(sql::PURGE).bind(limit).execute(&mut *books).await)?;
         Ok(done.rows_affected())
+    }
+
+    async fn purge_batch(&self, limit: u32) -> Result<Batch, sqlx::Error> {
+        let mut books = self.books().await?;
+        let purge = || sqlx::query_scalar(sql::PURGE).bind(limit);
+        patiently!(Instant::now() + PATIENCE, purge().fetch_all(&mut *books).await).map(Batch::of)
     }
 }
 

@@ -4,6 +4,9 @@ pub(crate) mod inbox;
 pub(crate) mod inspect;
 pub(crate) mod lease;
 mod outbox;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod plans;
 pub(crate) mod sql;
 pub(crate) mod statements;
 pub(crate) mod wait;

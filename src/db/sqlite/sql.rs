@@ -108,12 +108,14 @@ pub(crate) const UNSETTLED: &str = entry!("state <> 1 ORDER BY accepted_at LIMIT
 pub(crate) const FORGET: &str = "DELETE FROM idempotency_keys \
     WHERE scope = ?1 AND id_key = ?2 AND endpoint = ?3 AND token = ?4 AND state = ?5";
 
-/// Parameter: 1 limit.
+/// Returns how long each had been expired, in microseconds. Parameter: 1 limit.
 pub(crate) const PURGE: &str = concat!(
     "DELETE FROM idempotency_keys WHERE rowid IN \
      (SELECT rowid FROM idempotency_keys WHERE expires_at <= ",
     clock!(),
-    " AND state <> 3 ORDER BY expires_at LIMIT ?1)"
+    " AND state <> 3 ORDER BY expires_at LIMIT ?1) RETURNING ",
+    clock!(),
+    " - expires_at"
 );
 
 /// Owners of announcements that would have expired: are they alive? Parameter: 1 limit.
@@ -146,3 +148,15 @@ pub(crate) const HISTORY: &str = concat!(
 );
 pub(crate) const APPLIED: &str = "SELECT count(*) FROM idempotency_migrations WHERE version = ?1";
 pub(crate) const RECORD_MIGRATION: &str = "INSERT INTO idempotency_migrations (version) VALUES (?1)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::sqlite::plans::assert_searches;
+
+    // S31, case O02: a purge reads what has expired and no more.
+    #[tokio::test]
+    async fn a_purge_goes_by_the_time_index() {
+        assert_searches(PURGE, 1, "idempotency_keys_expires_at").await;
+    }
+}

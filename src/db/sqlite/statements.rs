@@ -11,6 +11,7 @@ use super::sql;
 use crate::fingerprint::Fingerprint;
 use crate::key::Key;
 use crate::lookup::{Endpoint, LookupKey};
+use crate::purge::Batch;
 use crate::scope::ScopeId;
 use crate::store::Token;
 use crate::store::stored::StoredEntry;
@@ -167,8 +168,8 @@ pub(crate) async fn forget(
     changed(owned(sql::FORGET, lookup, token).bind(state), connection).await
 }
 
-pub(crate) async fn purge(connection: &mut SqliteConnection, limit: u32) -> Result<u64, sqlx::Error> {
-    Ok(sqlx::query(sql::PURGE).bind(limit).execute(connection).await?.rows_affected())
+pub(crate) async fn purge(connection: &mut SqliteConnection, limit: u32) -> Result<Batch, sqlx::Error> {
+    sqlx::query_scalar(sql::PURGE).bind(limit).fetch_all(connection).await.map(Batch::of)
 }
 
 pub(crate) async fn old_owners(connection: &mut SqliteConnection, limit: u32) -> Result<Vec<Vec<u8>>, sqlx::Error> {

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use super::{Entry, Inflight, Ticket};
 use crate::digest_map::Digest;
 use crate::record::Record;
+use crate::series;
 
 /// How many may wait; beyond that they are told 409.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +40,7 @@ pub(in crate::layer) struct Waiting {
 }
 
 /// One of those that may wait (`Caps::in_all`), until it is dropped. Whoever has waited keeps it while it asks.
-pub(in crate::layer) struct Seat(Arc<Inflight>);
+pub(in crate::layer) struct Seat(Arc<Inflight>, #[allow(dead_code, reason = "counts while it lives")] series::Waiting);
 
 impl Inflight {
     /// Takes a place behind all who wait for this key.
@@ -58,7 +59,7 @@ impl Inflight {
         let (sender, turn) = oneshot::channel();
         row.queue.push_back(sender);
         rows.waiting += 1;
-        Queued::Waiting(Waiting { turn, seat: Seat(Arc::clone(self)) })
+        Queued::Waiting(Waiting { turn, seat: Seat(Arc::clone(self), series::Waiting::begin()) })
     }
 
     /// A place among those who wait, for one that asks again from time to time. `None`: there is none left.
@@ -68,7 +69,7 @@ impl Inflight {
             return None;
         }
         rows.waiting += 1;
-        Some(Seat(Arc::clone(self)))
+        Some(Seat(Arc::clone(self), series::Waiting::begin()))
     }
 
     /// How many requests wait.

@@ -20,6 +20,7 @@ use crate::db::lease::{Asked, Granted, NewLease, Owner, Table, Take};
 use crate::error::{Error, ErrorKind};
 use crate::fingerprint::Fingerprint;
 use crate::policy::{Judgement, State, judge};
+use crate::purge::Batch;
 #[cfg(doc)]
 use crate::store::Fence;
 use claim::Control;
@@ -275,6 +276,11 @@ impl<DB: LeaseDialect> Store for LeaseStore<DB> {
 impl<DB: LeaseDialect> Purge for LeaseStore<DB> {
     async fn purge(&self, limit: u32) -> Result<u64, Error> {
         let purged = self.shared.table.purge(limit);
+        within(self.limit, async { purged.await.map_err(DB::Table::error) }).await
+    }
+
+    async fn purge_batch(&self, limit: u32) -> Result<Batch, Error> {
+        let purged = self.shared.table.purge_batch(limit);
         within(self.limit, async { purged.await.map_err(DB::Table::error) }).await
     }
 }

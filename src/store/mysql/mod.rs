@@ -23,6 +23,7 @@ use crate::db::mysql::{Flavor, lock, sql};
 use crate::db::sql::SchemaName;
 use crate::error::{Error, ErrorKind};
 use crate::policy::State;
+use crate::purge::Batch;
 
 pub use builder::MySqlStoreBuilder;
 pub use claim::MySqlClaim;
@@ -141,6 +142,11 @@ impl Purge for MySqlStore {
             left -= batch;
         }
         Ok(purged)
+    }
+
+    async fn purge_batch(&self, limit: u32) -> Result<Batch, Error> {
+        let Shared { pool, schema, statements, .. } = &*self.shared;
+        statements.purge_batch(pool, schema, limit).await.map_err(in_claim::<MySql>)
     }
 }
 

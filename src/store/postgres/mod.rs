@@ -22,6 +22,7 @@ use crate::db::slot::Slot;
 use crate::db::sql::SchemaName;
 use crate::error::{Error, ErrorKind};
 use crate::policy::State;
+use crate::purge::Batch;
 
 pub use builder::PostgresStoreBuilder;
 pub use claim::PostgresClaim;
@@ -197,6 +198,11 @@ impl Purge for PostgresStore {
         let purged = self.shared.statements.purge(&mut transaction, limit).await.map_err(in_claim::<Postgres>)?;
         transaction.commit().await.map_err(in_claim::<Postgres>)?;
         Ok(purged)
+    }
+
+    async fn purge_batch(&self, limit: u32) -> Result<Batch, Error> {
+        let Shared { pool, schema, statements, .. } = &*self.shared;
+        statements.purge_batch(pool, schema, limit).await.map_err(in_claim::<Postgres>)
     }
 }
 

@@ -79,7 +79,7 @@ const FORGET_FAILURES: &str = concat!("DELETE FROM {schema}idempotency_inbox_fai
 macro_rules! lock_expired {
     ($table:literal) => {
         concat!(
-            "SELECT consumer, source, id FROM {schema}",
+            "SELECT consumer, source, id, TIMESTAMPDIFF(MICROSECOND, expires_at, UTC_TIMESTAMP(6)) FROM {schema}",
             $table,
             " WHERE expires_at <= UTC_TIMESTAMP(6) ORDER BY expires_at LIMIT ? FOR UPDATE SKIP LOCKED"
         )

@@ -239,7 +239,9 @@ const FORGET: &str = concat!(
 
 /// Locks expired rows, and steps over those that somebody takes or guards. Parameter: limit.
 const LOCK_EXPIRED: &str = concat!(
-    "SELECT scope, id_key, endpoint FROM {schema}idempotency_leases WHERE expires_at <= ",
+    "SELECT scope, id_key, endpoint, TIMESTAMPDIFF(MICROSECOND, expires_at, ",
+    clock!(),
+    ") FROM {schema}idempotency_leases WHERE expires_at <= ",
     clock!(),
     " ORDER BY expires_at LIMIT ? FOR UPDATE SKIP LOCKED"
 );

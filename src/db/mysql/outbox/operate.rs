@@ -6,9 +6,12 @@ use uuid::Uuid;
 
 use super::sql::Texts;
 use super::text;
+use crate::db::lease::microseconds;
 use crate::db::mysql::call::Bound;
 use crate::db::outbox::columns::{count, id, json, place, triples};
 use crate::outbox::Place;
+use crate::purge::Batch;
+use std::time::Duration;
 
 /// Of an attempt: how many to add, whether it is blocked, the wait in microseconds, what was said.
 pub(super) type Recorded = (i32, bool, i64, String);
@@ -97,6 +100,24 @@ pub(super) async fn take_dead(
     }
     sqlx::query(texts.delete_dead.clone()).bind(ids).execute(connection).await?;
     Ok(rows.len() as u64)
+}
+
+/// Deletes dead letters that are older than this.
+pub(super) async fn purge_dead(
+    connection: &mut MySqlConnection,
+    texts: &Texts,
+    older_than: Duration,
+    most: u32,
+) -> Result<Batch, sqlx::Error> {
+    let age = microseconds(older_than);
+    let lock = sqlx::query(texts.lock_old_dead.clone()).bind(age).bind(age).bind(most);
+    let rows = lock.fetch_all(&mut *connection).await?;
+    let ids: Vec<String> = rows.iter().map(|row| text(row, "id")).collect::<Result<_, _>>()?;
+    let overdue: Vec<i64> = rows.iter().map(|row| row.try_get("overdue")).collect::<Result<_, _>>()?;
+    if !ids.is_empty() {
+        sqlx::query(texts.delete_dead.clone()).bind(json(ids).to_string()).execute(connection).await?;
+    }
+    Ok(Batch::of(overdue))
 }
 
 /// The row of an event, and the event.

@@ -20,12 +20,14 @@ use crate::db::migrate;
 use crate::db::mysql::call::{Bound, Work, call, transact};
 use crate::db::mysql::inspect::{Inspected, inspect};
 use crate::db::mysql::lease::text as bytes_as_text;
+use crate::db::mysql::purge;
 use crate::db::mysql::sql::{NEXT_READS_COMMITTED, NOTHING_FOLLOWS};
 use crate::db::outbox::columns::{count, duration, error_text, id, json, place, triples};
 use crate::db::outbox::{Acked, Attempt, Beat, Cause, Failing, Fence, From, Member, Pause, Queue, Taken};
 use crate::db::sql::{SchemaName, repeated};
 use crate::error::Error;
 use crate::outbox::{Bucket, DeadLetter, DeadLetters, FailingEvent, PendingEvent, Place, Stats};
+use crate::purge::Batch;
 
 /// The tables of one database.
 #[expect(unnameable_types, reason = "part of the sealed trait `OutboxDialect`")]
@@ -112,6 +114,14 @@ impl MySqlQueue {
     ) -> Result<T, sqlx::Error> {
         let rows = self.rows.clone();
         transact(&self.pool, move |connection| work(connection, rows)).await
+    }
+
+    /// What is left of members and events that are gone.
+    async fn forget_left(&self) -> Result<(), sqlx::Error> {
+        self.change(query(&self.rows.texts.forget_members)).await?;
+        let left = self.fetch(query(&self.rows.texts.left_failures)).await?;
+        let left: Vec<_> = left.iter().map(operate::found).collect::<Result<_, _>>()?;
+        self.change(query(&self.rows.texts.forget_failures).bind(triples(left))).await.map(drop)
     }
 
     async fn roll(&self, member: &Member, lease: Duration, joins: bool) -> Result<Beat, sqlx::Error> {
@@ -347,11 +357,17 @@ impl Queue for MySqlQueue {
     }
 
     async fn purge(&self, older_than: Duration, most: u32) -> Result<u64, sqlx::Error> {
-        self.change(query(&self.rows.texts.forget_members)).await?;
-        let left = self.fetch(query(&self.rows.texts.left_failures)).await?;
-        let left: Vec<_> = left.iter().map(operate::found).collect::<Result<_, _>>()?;
-        self.change(query(&self.rows.texts.forget_failures).bind(triples(left))).await?;
+        self.forget_left().await?;
         self.discard_dead(&DeadLetters::all().older_than(older_than), most).await
+    }
+
+    async fn purge_batch(&self, older_than: Duration, most: u32) -> Result<Batch, sqlx::Error> {
+        self.forget_left().await?;
+        let texts = self.rows.texts.clone();
+        purge::alone(&self.pool, &self.schema, move |connection| {
+            Box::pin(async move { operate::purge_dead(connection, &texts, older_than, most).await })
+        })
+        .await
     }
 }
 

@@ -331,6 +331,7 @@ texts! {
     dead: DEAD,
     count_dead: COUNT_DEAD,
     lock_dead: LOCK_DEAD,
+    lock_old_dead: LOCK_OLD_DEAD,
     redrive_dead: REDRIVE_DEAD,
     delete_dead: DELETE_DEAD,
     left_failures: LEFT_FAILURES,

@@ -197,9 +197,10 @@ macro_rules! purge {
             $table,
             " AS expired USING (SELECT consumer, source, id FROM {schema}",
             $table,
-            " WHERE expires_at <= clock_timestamp() ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED) AS batch \
+            " WHERE expires_at <= (SELECT clock_timestamp()) ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED) AS batch \
              WHERE expired.consumer = batch.consumer AND expired.source = batch.source AND expired.id = batch.id \
-                AND expired.expires_at <= clock_timestamp()"
+                AND expired.expires_at <= clock_timestamp() \
+             RETURNING (extract(epoch FROM clock_timestamp() - expired.expires_at) * 1000000)::int8"
         )
     };
 }

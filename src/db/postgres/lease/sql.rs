@@ -231,13 +231,14 @@ const FORGET: &str = concat!(
     " AND lease.token = $4"
 );
 
-/// Parameter: 1 limit.
+/// Returns how long each had been expired, in microseconds. Parameter: 1 limit.
 const PURGE: &str = concat!(
     "WITH picked AS MATERIALIZED (SELECT scope, id_key, endpoint FROM {schema}idempotency_leases
-        WHERE expires_at <= clock_timestamp() ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)
+        WHERE expires_at <= (SELECT clock_timestamp()) ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)
     DELETE FROM {schema}idempotency_leases AS lease USING picked WHERE ",
     picked!("lease"),
-    " AND lease.expires_at <= clock_timestamp()"
+    " AND lease.expires_at <= clock_timestamp() \
+     RETURNING (extract(epoch FROM clock_timestamp() - lease.expires_at) * 1000000)::int8"
 );
 
 texts! {

@@ -18,9 +18,11 @@ use crate::db::outbox::columns::{bucket, count, duration, error_text, id, place}
 use crate::db::outbox::{Acked, Attempt, Beat, Cause, Failing, Fence, From, Member, Pause, Queue, Taken};
 use crate::db::postgres::alone;
 use crate::db::postgres::inspect::{Inspected, inspect};
+use crate::db::postgres::purge;
 use crate::db::sql::{Array, SchemaName, with_arrays};
 use crate::error::Error;
 use crate::outbox::{Bucket, DeadLetter, DeadLetters, FailingEvent, PendingEvent, Place, Stats};
+use crate::purge::Batch;
 
 /// How often a statement is tried again that the server has given up.
 const TRIES: u32 = 10;
@@ -328,6 +330,19 @@ impl Queue for PostgresQueue {
         self.changed(|| self.query(&self.rows.texts.forget_members)).await?;
         self.changed(|| self.query(&self.rows.texts.forget_failures)).await?;
         self.discard_dead(&DeadLetters::all().older_than(older_than), most).await
+    }
+
+    async fn purge_batch(&self, older_than: Duration, most: u32) -> Result<Batch, sqlx::Error> {
+        let alone = purge::begin_alone(&self.pool, &self.schema, self.rows.persistent).await?;
+        let Some(mut transaction) = alone else { return Ok(Batch::Busy) };
+        self.query(&self.rows.texts.forget_members).execute(&mut *transaction).await?;
+        self.query(&self.rows.texts.forget_failures).execute(&mut *transaction).await?;
+        let dead = self.query(&self.rows.texts.purge_dead).persistent(false);
+        let dead = dead.bind(i64::from(most)).bind(microseconds(older_than));
+        let rows = dead.fetch_all(&mut *transaction).await?;
+        let overdue: Vec<i64> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+        transaction.commit().await?;
+        Ok(Batch::of(overdue))
     }
 }
 

@@ -385,6 +385,7 @@ texts! {
     count_dead: COUNT_DEAD,
     redrive_dead: REDRIVE_DEAD,
     discard_dead: DISCARD_DEAD,
+    purge_dead: PURGE_DEAD,
     forget_failures: FORGET_FAILURES,
     forget_members: FORGET_MEMBERS,
 }

@@ -46,7 +46,7 @@ pub(super) const COUNT_FAILURE: &str = concat!(
 /// Parameters: 1 consumer, 2 source, 3 id.
 pub(super) const FORGET_FAILURES: &str = concat!("DELETE FROM idempotency_inbox_failures WHERE ", row!());
 
-/// Parameter: 1 limit.
+/// Returns how long each had been expired, in microseconds. Parameter: 1 limit.
 macro_rules! purge {
     ($table:literal) => {
         concat!(
@@ -56,10 +56,25 @@ macro_rules! purge {
             $table,
             " WHERE expires_at <= ",
             clock!(),
-            " ORDER BY expires_at LIMIT ?1)"
+            " ORDER BY expires_at LIMIT ?1) RETURNING ",
+            clock!(),
+            " - expires_at"
         )
     };
 }
 
 pub(super) const PURGE: &str = purge!("idempotency_inbox");
 pub(super) const PURGE_FAILURES: &str = purge!("idempotency_inbox_failures");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::sqlite::plans::assert_searches;
+
+    // S31, case O02: a purge reads what has expired and no more.
+    #[tokio::test]
+    async fn a_purge_goes_by_the_time_index() {
+        assert_searches(PURGE, 1, "idempotency_inbox_expires_at").await;
+        assert_searches(PURGE_FAILURES, 1, "idempotency_inbox_failures_expires_at").await;
+    }
+}

@@ -178,16 +178,25 @@ pub(super) const FORGET: &str = concat!(
     ")"
 );
 
-/// Parameter: 1 limit.
+/// Returns how long each had been expired, in microseconds. Parameter: 1 limit.
 pub(super) const PURGE: &str = concat!(
     "DELETE FROM idempotency_leases WHERE rowid IN (SELECT rowid FROM idempotency_leases WHERE expires_at <= ",
     clock!(),
-    " ORDER BY expires_at LIMIT ?1)"
+    " ORDER BY expires_at LIMIT ?1) RETURNING ",
+    clock!(),
+    " - expires_at"
 );
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::db::sqlite::plans::assert_searches;
+
+    // S31, case O02: a purge reads what has expired and no more.
+    #[tokio::test]
+    async fn a_purge_goes_by_the_time_index() {
+        assert_searches(PURGE, 1, "idempotency_leases_expires_at").await;
+    }
 
     // S3, S5, H44; cases L17 and L18: what changes a row compares a token, and every instant is made of SQLite's clock.
     #[test]

@@ -24,6 +24,7 @@ use crate::db::sqlite::own_error;
 use crate::db::sqlite::wait::patiently;
 use crate::error::{Error, ErrorKind};
 use crate::outbox::{Bucket, DeadLetter, DeadLetters, FailingEvent, PendingEvent, Place, Stats};
+use crate::purge::Batch;
 
 /// How long a statement waits for other writers.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -353,6 +354,13 @@ impl Queue for SqliteQueue {
     async fn purge(&self, older_than: Duration, most: u32) -> Result<u64, sqlx::Error> {
         write!(self, sqlx::query(sql::FORGET_FAILURES))?;
         self.discard_dead(&DeadLetters::all().older_than(older_than), most).await
+    }
+
+    async fn purge_batch(&self, older_than: Duration, most: u32) -> Result<Batch, sqlx::Error> {
+        write!(self, sqlx::query(sql::FORGET_FAILURES))?;
+        let mut books = acquire(&self.books, Instant::now() + PATIENCE).await?;
+        let purge = || sqlx::query_scalar(sql::PURGE_DEAD).bind(most).bind(microseconds(older_than));
+        patiently!(Instant::now() + PATIENCE, purge().fetch_all(&mut *books).await).map(Batch::of)
     }
 }
 

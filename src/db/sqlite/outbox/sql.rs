@@ -267,6 +267,26 @@ pub(super) const REDRIVE_DEAD: &str = "INSERT INTO idempotency_outbox \
     ON CONFLICT (id) DO NOTHING";
 pub(super) const DELETE_DEAD: &str =
     "DELETE FROM idempotency_outbox_dead WHERE id IN (SELECT value FROM json_each(?1))";
+/// Returns how long each had been kept for too long. Parameters: 1 limit, 2 retention in microseconds.
+pub(super) const PURGE_DEAD: &str = concat!(
+    "DELETE FROM idempotency_outbox_dead WHERE id IN (SELECT id FROM idempotency_outbox_dead WHERE died_at <= ",
+    clock!(),
+    " - ?2 ORDER BY died_at, seq LIMIT ?1) RETURNING ",
+    clock!(),
+    " - died_at - ?2"
+);
 /// What was recorded of events that are not there any more.
 pub(super) const FORGET_FAILURES: &str = "DELETE FROM idempotency_outbox_failing AS f WHERE NOT EXISTS \
     (SELECT 1 FROM idempotency_outbox AS o WHERE o.seq = f.seq AND o.bucket = f.bucket AND o.id = f.id)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::sqlite::plans::assert_searches;
+
+    // S31, case O02: a purge reads what has expired and no more.
+    #[tokio::test]
+    async fn a_purge_goes_by_the_time_index() {
+        assert_searches(PURGE_DEAD, 2, "idempotency_outbox_dead_died_at").await;
+    }
+}

@@ -19,7 +19,9 @@ use crate::db::OutboxDialect;
 use crate::db::outbox::{Fence, Queue};
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit, emit_error};
+use crate::outbox::Stats;
 use crate::outbox::publish::Publisher;
+use crate::series;
 use crew::Crew;
 use perform::bucket;
 use told::{Load, Told};
@@ -53,6 +55,9 @@ pub(super) struct Driver<DB: OutboxDialect> {
     promoting: bool,
     next_promotion: Duration,
     next_purge: Duration,
+    /// When the outbox is counted, by the relay that has the first bucket, and whether this one has done so last.
+    next_count: Duration,
+    counted: bool,
     /// What operators were told of.
     reported: Counts,
     /// An error that no waiting mends.
@@ -79,6 +84,8 @@ impl<DB: OutboxDialect> Driver<DB> {
             promoting: false,
             next_promotion: Duration::ZERO,
             next_purge: Duration::ZERO,
+            next_count: COUNT,
+            counted: false,
             reported: Counts::default(),
             fatal: None,
         }
@@ -201,6 +208,10 @@ impl<DB: OutboxDialect> Driver<DB> {
             self.crew.perform(async move {
                 Told::Purged(desk.ask(async { desk.queue()?.purge(retention, PURGED).await }).await)
             });
+        } else if cfg!(feature = "metrics") && now >= self.next_count && self.scheduler.held().contains(&0) {
+            self.promoting = true;
+            let desk = self.desk.clone();
+            self.crew.perform(async move { Told::Counted(desk.ask(async { desk.queue()?.stats().await }).await) });
         }
     }
 
@@ -260,6 +271,13 @@ impl<DB: OutboxDialect> Driver<DB> {
                 let more = heard::<DB, _>(purged).is_some_and(|purged| purged >= PURGED.into());
                 self.next_purge = now + if more { MORE_TO_PURGE } else { PURGE };
             }
+            Told::Counted(stats) => {
+                (self.promoting, self.next_count) = (false, now + COUNT);
+                if let Some(stats) = heard::<DB, _>(stats) {
+                    self.counted = true;
+                    series::outbox(&stats);
+                }
+            }
         }
     }
 
@@ -293,6 +311,12 @@ impl<DB: OutboxDialect> Driver<DB> {
         let counts = self.scheduler.counts();
         (self.reported.blocked..counts.blocked).for_each(|_| emit(Event::OutboxEventBlocked));
         (self.reported.dead..counts.dead).for_each(|_| emit(Event::OutboxEventDead));
+        series::relayed(counts.published - self.reported.published, counts.failed - self.reported.failed);
+        if self.counted && (self.stopped.is_some() || !self.scheduler.held().contains(&0)) {
+            // Somebody else counts from now on, and a sum over processes is right.
+            self.counted = false;
+            series::outbox(&Stats::default());
+        }
         self.reported = counts;
     }
 
@@ -353,4 +377,6 @@ const PROMOTED: u32 = 500;
 /// Dead letters deleted at once, how long between such calls, and where there are more.
 const PURGED: u32 = 1_000;
 const PURGE: Duration = Duration::from_secs(60);
+/// How often the outbox is counted.
+const COUNT: Duration = Duration::from_secs(15);
 const MORE_TO_PURGE: Duration = Duration::from_millis(200);

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::super::plan::schedule::{Failure, Handout, Listed, Owned, Polled, Reading, Refill};
 use super::super::plan::{Place, Reply, Row};
 use crate::db::outbox::{Beat, Fence, Pause, Taken};
-use crate::outbox::PendingEvent;
+use crate::outbox::{PendingEvent, Stats};
 
 /// What the scheduler's rows carry.
 pub(super) type Load = Arc<PendingEvent>;
@@ -77,4 +77,5 @@ pub(super) enum Told {
     },
     Promoted(Result<u64, Error>),
     Purged(Result<u64, Error>),
+    Counted(Result<Stats, Error>),
 }

@@ -81,6 +81,15 @@ pub(super) const LOCK_DEAD: &str = concat!(
     " ORDER BY d.died_at, d.seq LIMIT ? FOR UPDATE SKIP LOCKED"
 );
 
+/// Parameters: 1 and 2 retention in microseconds, 3 limit.
+pub(super) const LOCK_OLD_DEAD: &str = concat!(
+    "SELECT id, TIMESTAMPDIFF(MICROSECOND, died_at, ",
+    clock!(),
+    ") - ? AS overdue FROM {schema}idempotency_outbox_dead WHERE died_at <= ",
+    clock!(),
+    " - INTERVAL ? MICROSECOND ORDER BY died_at, seq LIMIT ? FOR UPDATE SKIP LOCKED"
+);
+
 /// The ids of a JSON array. One parameter.
 macro_rules! ids {
     () => {

@@ -104,6 +104,14 @@ pub(super) const REDRIVE_DEAD: &str = concat!(
 );
 pub(super) const DISCARD_DEAD: &str = concat!(gone!(), " SELECT count(*) FROM gone");
 
+/// Returns how long each had been kept for too long, in microseconds. Parameters: 1 limit, 2 retention in microseconds.
+pub(super) const PURGE_DEAD: &str = "\
+    DELETE FROM {schema}idempotency_outbox_dead AS dead WHERE id IN (\
+        SELECT id FROM {schema}idempotency_outbox_dead \
+        WHERE died_at <= (SELECT clock_timestamp() - $2 * interval '1 microsecond') \
+        ORDER BY died_at, seq LIMIT $1 FOR UPDATE SKIP LOCKED) \
+    RETURNING (extract(epoch FROM clock_timestamp() - dead.died_at) * 1000000)::int8 - $2";
+
 /// What was recorded of events that are not there any more: an ack may come while a failure is being recorded.
 pub(super) const FORGET_FAILURES: &str = "\
     DELETE FROM {schema}idempotency_outbox_failing AS f WHERE NOT EXISTS (\

@@ -1,0 +1,290 @@
+//! A database of its own for each test, with everything that a purger works on.
+
+use std::future::Future;
+use std::time::Duration;
+
+use idempotency::inbox::Inbox;
+use idempotency::outbox::Outbox;
+use idempotency::purge::Purger;
+use idempotency::{LeaseStore, MySqlStore, PostgresStore, SqliteStore};
+use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{AssertSqlSafe, MySql, Pool, Postgres, Sqlite};
+
+/// How long the outbox of a lab keeps dead letters.
+pub const DEAD: Duration = Duration::from_secs(60);
+
+/// The tables that are purged, what makes a row expire, and what a row has beside its key.
+pub const TABLES: [(&str, &str); 5] = [
+    ("idempotency_keys", "expires_at"),
+    ("idempotency_leases", "expires_at"),
+    ("idempotency_inbox", "expires_at"),
+    ("idempotency_inbox_failures", "expires_at"),
+    ("idempotency_outbox_dead", "died_at"),
+];
+
+pub trait Lab: Send + Sync + Sized {
+    type DB: sqlx::Database;
+    /// Whether purgers of two processes may meet a lock.
+    const LOCKS: bool;
+    fn new(connections: u32) -> impl Future<Output = Self> + Send;
+    fn pool(&self) -> &Pool<Self::DB>;
+    fn run(&self, sql: String) -> impl Future<Output = u64> + Send;
+    fn count(&self, sql: String) -> impl Future<Output = i64> + Send;
+    /// On everything, with handles of its own, as another process has them.
+    fn purger(&self) -> impl Future<Output = Purger> + Send;
+    /// So many seconds from now; negative in the past.
+    fn at(seconds: f64) -> String;
+    fn bytes(text: &str) -> String;
+    /// Locks of purgers that anybody holds.
+    fn locks(&self) -> impl Future<Output = i64> + Send;
+
+    /// Rows `from..to` of every table, expired for so many seconds (or to expire).
+    fn fill(&self, range: std::ops::Range<u32>, expired_for: f64) -> impl Future<Output = ()> + Send {
+        async move {
+            for (table, _) in TABLES {
+                let rows: Vec<String> = range.clone().map(|n| Self::row(table, n, expired_for)).collect();
+                for rows in rows.chunks(500) {
+                    self.run(format!("INSERT INTO {table} {} VALUES {}", columns(table), rows.join(","))).await;
+                }
+            }
+        }
+    }
+
+    fn row(table: &str, n: u32, expired_for: f64) -> String {
+        let (b, now, then) = (Self::bytes, Self::at(0.0), Self::at(-expired_for));
+        let id = format!("'00000000-0000-4000-8000-{n:012x}'");
+        match table {
+            "idempotency_keys" => {
+                format!(
+                    "({},{},{},1,{},{},{now},{then})",
+                    Self::text("s"),
+                    Self::text(&format!("k{n}")),
+                    Self::text("POST /"),
+                    b("f"),
+                    b("t")
+                )
+            }
+            "idempotency_leases" => {
+                let no = if Self::LOCKS && Self::at(0.0).contains("clock_timestamp") { "false" } else { "0" };
+                format!(
+                    "({},{},{},0,{},{},1,1,{no},{then},{now},{then})",
+                    Self::text("s"),
+                    Self::text(&format!("k{n}")),
+                    Self::text("POST /"),
+                    b("f"),
+                    b("t")
+                )
+            }
+            "idempotency_inbox" => Self::mark(n, &now, &then),
+            "idempotency_inbox_failures" => format!("({},{},{},1,{then})", b("c"), b("s"), b(&n.to_string())),
+            _ => {
+                let died = Self::at(-expired_for - DEAD.as_secs_f64());
+                format!("({id},1,{n},'d','t','k','e','/',{},{now},0,1,'no',{died})", b("p"))
+            }
+        }
+    }
+    fn text(text: &str) -> String {
+        format!("'{text}'")
+    }
+    fn mark(n: u32, now: &str, then: &str) -> String {
+        let b = Self::bytes;
+        format!("({},{},{},{},{now},{then})", b("c"), b("s"), b(&n.to_string()), b("t"))
+    }
+
+    /// How many rows each table has.
+    fn rows(&self) -> impl Future<Output = [i64; 5]> + Send {
+        async move {
+            let mut rows = [0; 5];
+            for (rows, (table, _)) in rows.iter_mut().zip(TABLES) {
+                *rows = self.count(format!("SELECT count(*) FROM {table}")).await;
+            }
+            rows
+        }
+    }
+}
+
+fn columns(table: &str) -> &'static str {
+    match table {
+        "idempotency_keys" => "(scope,id_key,endpoint,state,fingerprint,token,accepted_at,expires_at)",
+        "idempotency_leases" => {
+            "(scope,id_key,endpoint,state,fingerprint,token,fence,attempt,held,locked_until,accepted_at,expires_at)"
+        }
+        "idempotency_inbox" => "(consumer,source,id,token,accepted_at,expires_at)",
+        "idempotency_inbox_failures" => "(consumer,source,id,failures,expires_at)",
+        _ => {
+            "(id,bucket,seq,destination,aggregatetype,aggregateid,type,source,payload,enqueued_at,redrives,attempts,error,died_at)"
+        }
+    }
+}
+
+async fn everything<DB>(pool: &Pool<DB>, purger: Purger) -> Purger
+where
+    DB: idempotency::LeaseDialect + idempotency::inbox::InboxDialect + idempotency::OutboxDialect,
+{
+    let leases = LeaseStore::new(pool.clone()).await.unwrap();
+    let inbox = Inbox::new(pool.clone(), "c").await.unwrap();
+    let outbox = Outbox::builder().dead_retention(DEAD).build(pool.clone()).await.unwrap();
+    purger.keys("leases", leases).inbox("inbox", inbox).outbox("outbox", outbox)
+}
+
+fn url(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set; run `tests/run`, which starts a server"))
+}
+
+pub struct PostgresLab(Pool<Postgres>);
+
+impl PostgresLab {
+    async fn on(options: PgConnectOptions, connections: u32) -> Self {
+        let admin: PgConnectOptions = url("POSTGRES_URL").parse().unwrap();
+        let schema = format!("p_{}", uuid::Uuid::new_v4().simple());
+        let once = PgPoolOptions::new().max_connections(1).connect_with(admin).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(format!("CREATE SCHEMA {schema}"))).execute(&once).await.unwrap();
+        once.close().await;
+        let options = options.options([("search_path", schema.as_str())]);
+        let pool = PgPoolOptions::new().max_connections(connections).connect_with(options).await.unwrap();
+        PostgresStore::new(pool.clone()).await.unwrap().migrate().await.unwrap();
+        Self(pool)
+    }
+}
+
+impl Lab for PostgresLab {
+    type DB = Postgres;
+    const LOCKS: bool = true;
+    async fn new(connections: u32) -> Self {
+        Self::on(url("POSTGRES_URL").parse().unwrap(), connections).await
+    }
+    fn pool(&self) -> &Pool<Postgres> {
+        &self.0
+    }
+    async fn run(&self, sql: String) -> u64 {
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&self.0).await.unwrap().rows_affected()
+    }
+    async fn count(&self, sql: String) -> i64 {
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.0).await.unwrap()
+    }
+    async fn purger(&self) -> Purger {
+        let store = PostgresStore::new(self.0.clone()).await.unwrap();
+        everything(&self.0, Purger::new().keys("keys", store)).await
+    }
+    fn at(seconds: f64) -> String {
+        format!("clock_timestamp() + {seconds} * interval '1 second'")
+    }
+    fn bytes(text: &str) -> String {
+        format!("'{text}'::bytea")
+    }
+    fn mark(n: u32, now: &str, then: &str) -> String {
+        let b = Self::bytes;
+        format!("({},{},{},{},'1',{now},{then})", b("c"), b("s"), b(&n.to_string()), b("t"))
+    }
+    async fn fill(&self, range: std::ops::Range<u32>, expired_for: f64) {
+        {
+            for (table, _) in TABLES {
+                let columns =
+                    columns(table).replace("token,accepted_at,expires_at", "token,claim_xid,accepted_at,expires_at");
+                let columns = if table == "idempotency_inbox" { columns.as_str() } else { self::columns(table) };
+                let rows: Vec<String> = range.clone().map(|n| Self::row(table, n, expired_for)).collect();
+                for rows in rows.chunks(500) {
+                    self.run(format!("INSERT INTO {table} {columns} VALUES {}", rows.join(","))).await;
+                }
+            }
+        }
+    }
+    async fn locks(&self) -> i64 {
+        // Of sessions of this test alone.
+        self.count(
+            "SELECT count(*) FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation \
+             JOIN pg_locks AS a ON a.pid = l.pid AND a.locktype = 'advisory' \
+             WHERE c.relname = 'idempotency_keys' AND c.relnamespace = current_schema()::regnamespace"
+                .into(),
+        )
+        .await
+    }
+}
+
+pub struct MariaDbLab(Pool<MySql>, String);
+
+impl Lab for MariaDbLab {
+    type DB = MySql;
+    const LOCKS: bool = true;
+    async fn new(connections: u32) -> Self {
+        let options: MySqlConnectOptions = url("MYSQL_URL").parse().unwrap();
+        let name = format!("p_{}", uuid::Uuid::new_v4().simple());
+        let once = MySqlPoolOptions::new().max_connections(1).connect_with(options.clone()).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&once).await.unwrap();
+        once.close().await;
+        let pool = MySqlPoolOptions::new().max_connections(connections).connect_with(options.database(&name));
+        let pool = pool.await.unwrap();
+        MySqlStore::new(pool.clone()).await.unwrap().migrate().await.unwrap();
+        Self(pool, name)
+    }
+    fn pool(&self) -> &Pool<MySql> {
+        &self.0
+    }
+    async fn run(&self, sql: String) -> u64 {
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&self.0).await.unwrap().rows_affected()
+    }
+    async fn count(&self, sql: String) -> i64 {
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.0).await.unwrap()
+    }
+    async fn purger(&self) -> Purger {
+        let store = MySqlStore::new(self.0.clone()).await.unwrap();
+        everything(&self.0, Purger::new().keys("keys", store)).await
+    }
+    fn at(seconds: f64) -> String {
+        format!("UTC_TIMESTAMP(6) + INTERVAL {:.0} MICROSECOND", seconds * 1e6)
+    }
+    fn bytes(text: &str) -> String {
+        format!("'{text}'")
+    }
+    async fn locks(&self) -> i64 {
+        // The name is the purger's own, frozen.
+        let name = lock_name(&self.1);
+        self.count(format!("SELECT IS_USED_LOCK('{name}') IS NOT NULL")).await
+    }
+}
+
+fn lock_name(database: &str) -> String {
+    use sha2::{Digest, Sha256};
+    let digest: [u8; 32] =
+        Sha256::new().chain_update(b"idempotency/mysql-purge/1\0").chain_update(database).finalize().into();
+    format!("idem-p:{}", digest[..24].iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+}
+
+pub struct SqliteLab(SqliteStore, tempfile::TempDir);
+
+impl Lab for SqliteLab {
+    type DB = Sqlite;
+    const LOCKS: bool = false;
+    async fn new(_: u32) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(folder.path().join("purge.sqlite")).await.unwrap();
+        store.migrate().await.unwrap();
+        Self(store, folder)
+    }
+    fn pool(&self) -> &Pool<Sqlite> {
+        self.0.pool()
+    }
+    async fn run(&self, sql: String) -> u64 {
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(self.pool()).await.unwrap().rows_affected()
+    }
+    async fn count(&self, sql: String) -> i64 {
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(self.pool()).await.unwrap()
+    }
+    async fn purger(&self) -> Purger {
+        let store = SqliteStore::open(self.1.path().join("purge.sqlite")).await.unwrap();
+        let pool = store.pool().clone();
+        everything(&pool, Purger::new().keys("keys", store)).await
+    }
+    fn at(seconds: f64) -> String {
+        format!("CAST(unixepoch('subsec') * 1000000 + {:.0} AS INTEGER)", seconds * 1e6)
+    }
+    fn bytes(text: &str) -> String {
+        format!("CAST('{text}' AS BLOB)")
+    }
+    async fn locks(&self) -> i64 {
+        // Whoever had the write lock would make this fail.
+        self.run("BEGIN IMMEDIATE; ROLLBACK".into()).await;
+        0
+    }
+}

@@ -1,0 +1,156 @@
+//! What holds on every engine.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use idempotency::purge::Purger;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use crate::lab::{Lab, MariaDbLab, PostgresLab, SqliteLab};
+
+const SOON: Duration = Duration::from_secs(60);
+
+// S9, S31; cases O01, O02: what has expired is gone, what lives or has its retention left is there.
+async fn expired_rows_alone_are_deleted<L: Lab>() {
+    let lab = L::new(4).await;
+    lab.fill(0..700, 1.0).await;
+    lab.fill(700..750, -3600.0).await;
+    let purged = timeout(SOON, lab.purger().await.purge_once()).await.unwrap().unwrap();
+    assert_eq!((purged.rows, purged.more), (3_500, false));
+    assert_eq!(lab.rows().await, [50; 5]);
+}
+
+// S31: three purgers at once never deadlock, and between them nothing is left.
+async fn three_purgers_share_the_work<L: Lab>() {
+    let lab = L::new(8).await;
+    lab.fill(0..3_000, 1.0).await;
+    lab.fill(3_000..3_010, -3600.0).await;
+    let (mut stops, mut tasks) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let purger = lab.purger().await.interval(Duration::from_millis(100));
+        tasks.push(tokio::spawn(purger.run(async { drop(stopped.await) })));
+        stops.push(stop);
+    }
+    let begun = Instant::now();
+    while lab.rows().await != [10; 5] {
+        assert!(begun.elapsed() < SOON, "{:?}", lab.rows().await);
+        sleep(Duration::from_millis(50)).await;
+    }
+    drop(stops);
+    let mut rows = 0;
+    for task in tasks {
+        rows += timeout(SOON, task).await.expect("a purger does not stop").unwrap().rows;
+    }
+    assert_eq!(rows, 15_000, "each row is deleted once, and nothing failed after it had been");
+    assert_eq!(lab.locks().await, 0);
+}
+
+// S31: expired rows never outlive two intervals.
+async fn nothing_expired_outlives_two_intervals<L: Lab>() {
+    const INTERVAL: Duration = Duration::from_secs(2);
+    let lab = L::new(4).await;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let task = tokio::spawn(lab.purger().await.interval(INTERVAL).run(async { drop(stopped.await) }));
+    // Just missed, just hit, in between.
+    for n in 0..8_u32 {
+        lab.fill(n * 10..n * 10 + 10, -0.2).await;
+        let expired = Instant::now() + Duration::from_millis(200);
+        loop {
+            if lab.rows().await == [0; 5] {
+                break;
+            }
+            assert!(Instant::now() < expired + 2 * INTERVAL, "{:?}", lab.rows().await);
+            sleep(Duration::from_millis(20)).await;
+        }
+        sleep(Duration::from_millis(u64::from(n) * 70)).await;
+    }
+    drop(stop);
+    assert_eq!(timeout(SOON, task).await.unwrap().unwrap().rows, 400);
+}
+
+/// Polls a future so many times, then drops it. `None`: it was not ready.
+async fn polled<T>(times: usize, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    for _ in 0..times {
+        let ready = std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
+        if let Poll::Ready(done) = ready {
+            return Some(done);
+        }
+        // Lets what it waits for happen, so that the next poll finds something new.
+        sleep(Duration::from_millis(2)).await;
+    }
+    None
+}
+
+// S31, Q2: dropped at any poll, nothing is left locked, and the next purge does everything.
+async fn a_purge_dropped_at_any_poll_leaves_nothing_locked<L: Lab>() {
+    let lab = L::new(3).await;
+    let purger = lab.purger().await;
+    for times in 0..200 {
+        lab.fill(0..3, 1.0).await;
+        let done = polled(times, purger.purge_once()).await;
+        let begun = Instant::now();
+        // What was cut off is rolled back, or goes on to its end, in the background: for a moment others may be told that it is
+        // busy.
+        loop {
+            timeout(SOON, purger.purge_once()).await.expect("somebody has a lock").unwrap();
+            if lab.rows().await == [0; 5] && lab.locks().await == 0 {
+                break;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(5), "after {times} polls: {:?}", lab.rows().await);
+            sleep(Duration::from_millis(5)).await;
+        }
+        if done.is_some() {
+            assert!(times > 5, "it was cut nowhere");
+            return;
+        }
+    }
+    panic!("it never ends");
+}
+
+// S31: what fails is survived, and the database is purged when it can be again.
+async fn a_table_that_is_missing_for_a_while_is_survived<L: Lab>() {
+    let lab = L::new(4).await;
+    lab.fill(0..50, 1.0).await;
+    lab.run("ALTER TABLE idempotency_keys RENAME TO elsewhere".into()).await;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let purger: Purger = lab.purger().await.interval(Duration::from_millis(100));
+    assert!(purger.purge_once().await.is_err());
+    assert_eq!(lab.count("SELECT count(*) FROM idempotency_leases".into()).await, 0, "the others are purged");
+    let task = tokio::spawn(purger.run(async { drop(stopped.await) }));
+    sleep(Duration::from_millis(300)).await;
+    lab.run("ALTER TABLE elsewhere RENAME TO idempotency_keys".into()).await;
+    let begun = Instant::now();
+    while lab.rows().await != [0; 5] {
+        assert!(begun.elapsed() < SOON);
+        sleep(Duration::from_millis(20)).await;
+    }
+    drop(stop);
+    timeout(SOON, task).await.unwrap().unwrap();
+}
+
+macro_rules! on_each_engine {
+    ($($name:ident)*) => {
+        mod on_postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name::<super::PostgresLab>().await; })*
+        }
+        mod on_mariadb {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name::<super::MariaDbLab>().await; })*
+        }
+        mod on_sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name::<super::SqliteLab>().await; })*
+        }
+    };
+}
+
+on_each_engine! {
+    expired_rows_alone_are_deleted
+    three_purgers_share_the_work
+    nothing_expired_outlives_two_intervals
+    a_purge_dropped_at_any_poll_leaves_nothing_locked
+    a_table_that_is_missing_for_a_while_is_survived
+}

@@ -1,0 +1,141 @@
+//! How many series there are, and what the log says, after many keys, paths, messages and events (H9, case K19).
+
+#![allow(missing_docs, clippy::unwrap_used, reason = "what the library must not do, its tests may")]
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::post;
+use http::{Request, StatusCode};
+use idempotency::inbox::{Inbox, Message, MessageId, Processed};
+use idempotency::outbox::{Event, Outbox};
+use idempotency::purge::Purger;
+use idempotency::{IdempotencyLayer, MemoryStore, Scope, SqliteStore};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+use tower::ServiceExt;
+
+/// Stands in every key, path, body, header value, scope, message and event of these tests, and nowhere else.
+const SECRET: &str = "s3cr3t";
+const KEYS: usize = 10_000;
+const MESSAGES: usize = 1_000;
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+// H9, case K19: ten thousand keys, paths and topics make no more series than one, and none is logged.
+#[tokio::test]
+async fn nothing_of_a_request_is_in_a_series_or_a_log_line() {
+    let log = Log::default();
+    let lines = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_ansi(false)
+        .with_writer(move || lines.clone());
+    // Of this crate and of whatever it calls; sqlx logs its statements, which have no value in them.
+    tracing::subscriber::set_global_default(subscriber.finish()).unwrap();
+    let builder =
+        PrometheusBuilder::new().set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &[0.01, 1.0]).unwrap();
+    let recorder = builder.build_recorder();
+    let shown = recorder.handle();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+
+    let store = MemoryStore::new();
+    let scope = Scope::from_fn(|parts| Some(parts.headers.get("x-tenant")?.to_str().ok()?.to_owned()));
+    let layer = IdempotencyLayer::new(store.clone(), scope).require_key();
+    let app = Router::new().route("/{*path}", post(async || "paid")).layer(layer);
+    let one = async |n: usize, body: &str, key: &str| {
+        let request = Request::post(format!("/{SECRET}/{n}"))
+            .header("x-tenant", format!("{SECRET}-{}", n % 100))
+            .header("idempotency-key", format!("{key}{n}"))
+            .body(Body::from(format!("{SECRET} {body}")))
+            .unwrap();
+        app.clone().oneshot(request).await.unwrap().status()
+    };
+    let mut seen = Vec::new();
+    for n in 0..KEYS {
+        assert_eq!(one(n, "a", SECRET).await, StatusCode::OK);
+        assert_eq!(one(n, "a", SECRET).await, StatusCode::OK, "a replay");
+        assert_eq!(one(n, "b", SECRET).await, StatusCode::UNPROCESSABLE_ENTITY);
+        assert_eq!(one(n, "a", &format!("\"{SECRET}")).await, StatusCode::BAD_REQUEST, "no end of the string");
+        if n == 100 {
+            seen.push(series(&shown.render()));
+        }
+    }
+    seen.push(series(&shown.render()));
+    assert_eq!(seen[0], seen[1], "the number of series grows with the keys");
+    for expected in ["idempotency_claim_seconds", "idempotency_settle_seconds", "idempotency_running 0"] {
+        assert!(shown.render().contains(expected), "{expected}: {}", shown.render());
+    }
+    assert!(shown.render().contains(&format!("idempotency_events_total{{event=\"replayed\"}} {KEYS}")));
+
+    let folder = tempfile::tempdir().unwrap();
+    let keys = SqliteStore::open(folder.path().join("t.sqlite")).await.unwrap();
+    keys.migrate().await.unwrap();
+    let pool = keys.pool().clone();
+    let inbox = Inbox::new(pool.clone(), "billing").await.unwrap();
+    let outbox = Outbox::new(pool.clone()).await.unwrap();
+    let purger = Purger::new().keys("keys", keys).inbox("inbox", inbox.clone()).outbox("outbox", outbox.clone());
+    let message = async |n: usize| {
+        let payload = format!("{SECRET}{n}");
+        let message =
+            Message::new(MessageId::new(format!("{SECRET}{n}"), format!("{SECRET}{n}")).unwrap(), payload.as_bytes());
+        let event = Event::new("broker", format!("{SECRET}-{n}"), SECRET, "/src")
+            .payload("text/plain", payload.clone())
+            .key(format!("{SECRET}{n}"));
+        let first = inbox.process(&message, async |mut tx| outbox.enqueue(&mut tx, &event).await.map(drop)).await;
+        assert!(matches!(first.unwrap(), Processed::First(())));
+        let again = inbox.process(&message, async |_| Ok::<_, sqlx::Error>(())).await;
+        assert!(matches!(again.unwrap(), Processed::Duplicate));
+    };
+    message(0).await;
+    purger.purge_once().await.unwrap();
+    let before = series(&shown.render());
+    for n in 1..MESSAGES {
+        message(n).await;
+    }
+    purger.purge_once().await.unwrap();
+    assert_eq!(series(&shown.render()), before);
+    assert!(!shown.render().contains(SECRET));
+    assert!(before < 80, "{before} series");
+
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert!(text.contains("event=\"replayed\"") && text.contains("message_duplicate"), "nothing is logged");
+    let line = text.lines().find(|line| line.contains(SECRET));
+    assert_eq!(line, None);
+}
+
+// The gauge of requests whose client has left goes up and down with them.
+#[tokio::test]
+async fn a_client_that_leaves_is_counted_until_its_request_ends() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let shown = recorder.handle();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let layer = IdempotencyLayer::new(MemoryStore::new(), Scope::shared()).require_key();
+    let slow = async || tokio::time::sleep(Duration::from_millis(100)).await;
+    let app = Router::new().route("/", post(slow)).layer(layer);
+    let request = Request::post("/").header("idempotency-key", "k").body(Body::empty()).unwrap();
+    let call = app.oneshot(request);
+    assert!(tokio::time::timeout(Duration::from_millis(30), call).await.is_err());
+    let has = |line: &str| shown.render().lines().any(|shown| shown == line);
+    assert!(has("idempotency_detached 1") && has("idempotency_running 1"), "{}", shown.render());
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(has("idempotency_detached 0") && has("idempotency_running 0"), "{}", shown.render());
+}
+
+fn series(text: &str) -> usize {
+    text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count()
+}
