@@ -18,9 +18,13 @@ mod name {
     pub(super) const RENEWALS: &str = "idempotency_lease_renewals_total";
     pub(super) const PURGED: &str = "idempotency_purged_rows_total";
     pub(super) const PURGE_LAG: &str = "idempotency_purge_lag_seconds";
+    #[cfg(any(test, feature = "postgres", feature = "sqlite", feature = "mysql"))]
     pub(super) const PUBLISHED: &str = "idempotency_outbox_published_total";
+    #[cfg(any(test, feature = "postgres", feature = "sqlite", feature = "mysql"))]
     pub(super) const FAILED: &str = "idempotency_outbox_failed_attempts_total";
+    #[cfg(any(test, feature = "postgres", feature = "sqlite", feature = "mysql"))]
     pub(super) const EVENTS_OF_OUTBOX: &str = "idempotency_outbox_events";
+    #[cfg(any(test, feature = "postgres", feature = "sqlite", feature = "mysql"))]
     pub(super) const OLDEST: &str = "idempotency_outbox_oldest_seconds";
 }
 
