@@ -12,6 +12,8 @@
 //! - [`outbox`]: events that are published once they are committed: destinations, order, duplicates.
 //! - [`by_design`]: when no key is needed: computed ids, preconditions, versions.
 //! - [`telemetry`]: log lines, series of metrics, a dashboard.
+//! - [`operations`]: migrations, purge, what to watch, stuck keys and events, deployments, backups.
+//! - [`what_this_is_not`]: what others than this crate are for.
 //! - [`benchmarks`]: what it costs, measured.
 //!
 //! This module exists in the documentation only.
@@ -23,6 +25,19 @@
 /// Log lines, series of metrics, a dashboard.
 pub mod telemetry {
     #![doc = include_str!("../docs/telemetry.md")]
+}
+
+/// Migrations, purge, what to watch, stuck keys and events, deployments, backups.
+pub mod operations {
+    #![doc = "\n\n[telemetry]: crate::guide::telemetry\n[stores]: crate::guide::stores\n"]
+    #![doc = "[transactions]: crate::guide::transactions\n\n"]
+    #![doc = include_str!("../docs/operations.md")]
+}
+
+/// What others than this crate are for.
+pub mod what_this_is_not {
+    #![doc = "\n\n[by_design]: crate::guide::by_design\n\n"]
+    #![doc = include_str!("../docs/what_this_is_not.md")]
 }
 
 /// A new service in ten minutes.

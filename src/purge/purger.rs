@@ -23,7 +23,7 @@ use crate::inbox::{Inbox, InboxDialect};
 use crate::outbox::Outbox;
 use crate::store::Purge;
 
-/// Deletes expired rows of whatever it is given, as long as it runs. See [the module](self) for what it promises.
+/// Deletes expired rows of whatever it is given, as long as it runs. See [the module](crate::purge) for what it promises.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

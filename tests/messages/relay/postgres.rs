@@ -1,14 +1,18 @@
 //! What only Postgres shows.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use idempotency::outbox::publish::{Answer, Reason};
 use idempotency::outbox::relay::{Delivery, Relay};
 use idempotency::outbox::{Event, Outbox};
 use idempotency::testing::outbox::Harness;
 use idempotency::testing::relay::Broker;
 use sqlx::PgPool;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
+use uuid::Uuid;
 
 use crate::support::outbox_lab::{Lab, PostgresLab};
 
@@ -194,4 +198,51 @@ async fn a_relay_survives_the_end_of_all_its_sessions() {
         let numbers: Vec<usize> = numbers.iter().map(|n| n.parse().unwrap()).collect();
         assert!(numbers.is_sorted());
     }
+}
+
+// Case B30: operators send an event anew, again and again, and another relay joins, while its attempt is under way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_event_under_way_is_not_sent_a_second_time_by_a_redrive() {
+    let lab = PostgresLab::new().await;
+    let outbox = lab.outbox().await;
+    let broker = Broker::new();
+    let (attempts, underway) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let slow = {
+        let (attempts, underway) = (attempts.clone(), underway.clone());
+        broker.judged(move |_| {
+            let (attempt, underway) = (attempts.fetch_add(1, Ordering::SeqCst), underway.clone());
+            async move {
+                if attempt == 0 {
+                    return Some(Answer::refused(Reason::Unroutable));
+                }
+                underway.notify_one();
+                sleep(Duration::from_secs(3)).await;
+                None
+            }
+        })
+    };
+    let id = Uuid::now_v7();
+    enqueue(&lab, &[event("k", 0).id(id)]).await;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let relay = Relay::new(outbox.clone()).publisher("broker", slow.clone());
+    let running = tokio::spawn(relay.run(async { drop(stopped.await) }));
+    timeout(Duration::from_secs(30), underway.notified()).await.expect("a second attempt");
+
+    let (stop_other, stopped_other) = oneshot::channel::<()>();
+    let other = Relay::new(lab.outbox().await).publisher("broker", slow);
+    let other = tokio::spawn(other.run(async { drop(stopped_other.await) }));
+    let mut redriven = 0;
+    for _ in 0..20 {
+        redriven += usize::from(outbox.redrive(id).await.unwrap());
+        outbox.wake();
+        sleep(Duration::from_millis(100)).await;
+    }
+    until("an empty outbox", Duration::from_secs(30), async || pending(lab.pool()).await == 0).await;
+    // Time for a copy that should not be there.
+    sleep(Duration::from_secs(2)).await;
+    drop((stop, stop_other));
+    running.await.unwrap().unwrap();
+    other.await.unwrap().unwrap();
+    println!("{redriven} redrives were taken while the event was under way");
+    assert_eq!((attempts.load(Ordering::SeqCst), broker.events(), broker.duplicates()), (2, 1, 0));
 }
