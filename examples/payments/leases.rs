@@ -68,5 +68,5 @@ impl Leases for MySql {
 async fn opened<DB: LeaseDialect>(store: LeaseStore<DB>, lease: Duration) -> Result<AnyStore, Failure> {
     let store = store.lease(lease)?.on_unknown(OnUnknown::Rerun);
     store.migrate().await?;
-    Ok(AnyStore::new(store))
+    Ok(AnyStore::operable(store))
 }
