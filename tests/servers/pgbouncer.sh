@@ -73,6 +73,7 @@ auth_file = $pgbouncer_dir/users
 admin_users = $behind_user
 pool_mode = transaction
 default_pool_size = 40
+server_idle_timeout = 3
 max_client_conn = 500
 ignore_startup_parameters = extra_float_digits
 $statements

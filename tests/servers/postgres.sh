@@ -54,7 +54,7 @@ postgres_start() {
     cat >>"$postgres_dir/data/postgresql.conf" <<CONF
 listen_addresses = '127.0.0.1'
 unix_socket_directories = '$postgres_dir'
-max_connections = 300
+max_connections = 600
 max_prepared_transactions = 0
 fsync = on
 full_page_writes = off
