@@ -1,5 +1,9 @@
 //! How long a mark counts (M8).
 
+use std::time::Duration;
+
+use tokio::time::sleep;
+
 use super::{CONSUMER, Harness, Work, message, processed};
 use crate::inbox::Processed;
 
@@ -17,7 +21,16 @@ pub async fn a_mark_counts_until_it_is_purged<H: Harness>(harness: &H) {
     assert_eq!(processed(harness, &inbox, &told, Work::new("old")).await, Processed::First(()));
     harness.expire().await;
     assert_eq!(processed(harness, &inbox, &told, Work::new("old")).await, Processed::Duplicate);
-    assert_eq!(purged(harness, &inbox, 10).await, 1);
+    // A purge passes over what is locked, and the transaction that found the duplicate may end a little later.
+    let mut gone = purged(harness, &inbox, 10).await;
+    for _ in 0..50 {
+        if gone > 0 {
+            break;
+        }
+        sleep(Duration::from_millis(100)).await;
+        gone = purged(harness, &inbox, 10).await;
+    }
+    assert_eq!(gone, 1);
     assert_eq!(processed(harness, &inbox, &told, Work::new("old")).await, Processed::First(()));
     assert_eq!(harness.effects("old").await, 2);
 }
