@@ -36,7 +36,7 @@ impl io::Write for Log {
     }
 }
 
-// H9, case K19: ten thousand keys, paths and topics make no more series than one, and none is logged.
+// H9, case K19: ten thousand keys and paths and a thousand topics make no more series than one, and none is logged.
 #[tokio::test]
 async fn nothing_of_a_request_is_in_a_series_or_a_log_line() {
     let log = Log::default();

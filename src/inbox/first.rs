@@ -230,7 +230,7 @@ impl<DB: InboxDialect> First<DB> {
 
     async fn undo(&self, lent: Lent<DB::Inbox>, failed: bool) {
         let shared = &self.lending.shared;
-        // Who knows the attempt from the broker need not count.
+        // Where nobody asks for the count nothing is written. A broker's own count need not be complete, so it spares none.
         let counts = failed && shared.poison_after.is_some();
         let failed = counts.then_some(&self.own);
         match timeout(END, shared.rows.undo(lent, failed)).await {

@@ -75,7 +75,8 @@ impl Line {
     }
 }
 
-/// A batch of each table in turn, until nothing has expired, the time is over, or `stopping` says so. A table that fails is left for the next pass.
+/// A batch of each table in turn, until nothing has expired, the time is over, or `stopping` says so. A table that fails is left
+/// for the next pass.
 ///
 /// # Cancel safety
 /// Dropped, the batch under way is done or undone.

@@ -7,9 +7,9 @@ use idempotency::inbox::Inbox;
 use idempotency::outbox::Outbox;
 use idempotency::purge::Purger;
 use idempotency::{LeaseStore, MySqlStore, PostgresStore, SqliteStore};
-use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, MySql, Pool, Postgres, Sqlite};
+
+use crate::support::{mysql, postgres};
 
 /// How long the outbox of a lab keeps dead letters.
 pub const DEAD: Duration = Duration::from_secs(60);
@@ -25,8 +25,10 @@ pub const TABLES: [(&str, &str); 5] = [
 
 pub trait Lab: Send + Sync + Sized {
     type DB: sqlx::Database;
-    /// Whether purgers of two processes may meet a lock.
-    const LOCKS: bool;
+    /// False.
+    const NO: &'static str = "0";
+    /// Columns of a mark that this engine alone has, each with a comma, and their values.
+    const MARK: [&'static str; 2] = ["", ""];
     fn new(connections: u32) -> impl Future<Output = Self> + Send;
     fn pool(&self) -> &Pool<Self::DB>;
     fn run(&self, sql: String) -> impl Future<Output = u64> + Send;
@@ -45,10 +47,15 @@ pub trait Lab: Send + Sync + Sized {
             for (table, _) in TABLES {
                 let rows: Vec<String> = range.clone().map(|n| Self::row(table, n, expired_for)).collect();
                 for rows in rows.chunks(500) {
-                    self.run(format!("INSERT INTO {table} {} VALUES {}", columns(table), rows.join(","))).await;
+                    let columns = columns(table).replace("accepted_at", &format!("{}accepted_at", Self::own_of(table)));
+                    self.run(format!("INSERT INTO {table} {columns} VALUES {}", rows.join(","))).await;
                 }
             }
         }
+    }
+
+    fn own_of(table: &str) -> &'static str {
+        if table == "idempotency_inbox" { Self::MARK[0] } else { "" }
     }
 
     fn row(table: &str, n: u32, expired_for: f64) -> String {
@@ -66,17 +73,19 @@ pub trait Lab: Send + Sync + Sized {
                 )
             }
             "idempotency_leases" => {
-                let no = if Self::LOCKS && Self::at(0.0).contains("clock_timestamp") { "false" } else { "0" };
                 format!(
-                    "({},{},{},0,{},{},1,1,{no},{then},{now},{then})",
+                    "({},{},{},0,{},{},1,1,{},{then},{now},{then})",
                     Self::text("s"),
                     Self::text(&format!("k{n}")),
                     Self::text("POST /"),
                     b("f"),
-                    b("t")
+                    b("t"),
+                    Self::NO
                 )
             }
-            "idempotency_inbox" => Self::mark(n, &now, &then),
+            "idempotency_inbox" => {
+                format!("({},{},{},{},{}{now},{then})", b("c"), b("s"), b(&n.to_string()), b("t"), Self::MARK[1])
+            }
             "idempotency_inbox_failures" => format!("({},{},{},1,{then})", b("c"), b("s"), b(&n.to_string())),
             _ => {
                 let died = Self::at(-expired_for - DEAD.as_secs_f64());
@@ -86,10 +95,6 @@ pub trait Lab: Send + Sync + Sized {
     }
     fn text(text: &str) -> String {
         format!("'{text}'")
-    }
-    fn mark(n: u32, now: &str, then: &str) -> String {
-        let b = Self::bytes;
-        format!("({},{},{},{},{now},{then})", b("c"), b("s"), b(&n.to_string()), b("t"))
     }
 
     /// How many rows each table has.
@@ -128,31 +133,16 @@ where
     purger.keys("leases", leases).inbox("inbox", inbox).outbox("outbox", outbox)
 }
 
-fn url(name: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set; run `tests/run`, which starts a server"))
-}
-
 pub struct PostgresLab(Pool<Postgres>);
-
-impl PostgresLab {
-    async fn on(options: PgConnectOptions, connections: u32) -> Self {
-        let admin: PgConnectOptions = url("POSTGRES_URL").parse().unwrap();
-        let schema = format!("p_{}", uuid::Uuid::new_v4().simple());
-        let once = PgPoolOptions::new().max_connections(1).connect_with(admin).await.unwrap();
-        sqlx::raw_sql(AssertSqlSafe(format!("CREATE SCHEMA {schema}"))).execute(&once).await.unwrap();
-        once.close().await;
-        let options = options.options([("search_path", schema.as_str())]);
-        let pool = PgPoolOptions::new().max_connections(connections).connect_with(options).await.unwrap();
-        PostgresStore::new(pool.clone()).await.unwrap().migrate().await.unwrap();
-        Self(pool)
-    }
-}
 
 impl Lab for PostgresLab {
     type DB = Postgres;
-    const LOCKS: bool = true;
+    const NO: &'static str = "false";
+    const MARK: [&'static str; 2] = ["claim_xid,", "'1',"];
     async fn new(connections: u32) -> Self {
-        Self::on(url("POSTGRES_URL").parse().unwrap(), connections).await
+        let pool = postgres::pool_of(connections).await;
+        postgres::store_on(&pool).await;
+        Self(pool)
     }
     fn pool(&self) -> &Pool<Postgres> {
         &self.0
@@ -173,23 +163,6 @@ impl Lab for PostgresLab {
     fn bytes(text: &str) -> String {
         format!("'{text}'::bytea")
     }
-    fn mark(n: u32, now: &str, then: &str) -> String {
-        let b = Self::bytes;
-        format!("({},{},{},{},'1',{now},{then})", b("c"), b("s"), b(&n.to_string()), b("t"))
-    }
-    async fn fill(&self, range: std::ops::Range<u32>, expired_for: f64) {
-        {
-            for (table, _) in TABLES {
-                let columns =
-                    columns(table).replace("token,accepted_at,expires_at", "token,claim_xid,accepted_at,expires_at");
-                let columns = if table == "idempotency_inbox" { columns.as_str() } else { self::columns(table) };
-                let rows: Vec<String> = range.clone().map(|n| Self::row(table, n, expired_for)).collect();
-                for rows in rows.chunks(500) {
-                    self.run(format!("INSERT INTO {table} {columns} VALUES {}", rows.join(","))).await;
-                }
-            }
-        }
-    }
     async fn locks(&self) -> i64 {
         // Of sessions of this test alone.
         self.count(
@@ -206,15 +179,9 @@ pub struct MariaDbLab(Pool<MySql>, String);
 
 impl Lab for MariaDbLab {
     type DB = MySql;
-    const LOCKS: bool = true;
     async fn new(connections: u32) -> Self {
-        let options: MySqlConnectOptions = url("MYSQL_URL").parse().unwrap();
-        let name = format!("p_{}", uuid::Uuid::new_v4().simple());
-        let once = MySqlPoolOptions::new().max_connections(1).connect_with(options.clone()).await.unwrap();
-        sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&once).await.unwrap();
-        once.close().await;
-        let pool = MySqlPoolOptions::new().max_connections(connections).connect_with(options.database(&name));
-        let pool = pool.await.unwrap();
+        let name = mysql::new_database().await;
+        let pool = mysql::pool_on(mysql::options().database(&name), connections).await;
         MySqlStore::new(pool.clone()).await.unwrap().migrate().await.unwrap();
         Self(pool, name)
     }
@@ -255,7 +222,6 @@ pub struct SqliteLab(SqliteStore, tempfile::TempDir);
 
 impl Lab for SqliteLab {
     type DB = Sqlite;
-    const LOCKS: bool = false;
     async fn new(_: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(folder.path().join("purge.sqlite")).await.unwrap();

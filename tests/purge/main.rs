@@ -13,4 +13,5 @@
 mod lab;
 mod memory;
 mod plans;
+mod support;
 mod together;

@@ -123,7 +123,7 @@ pub async fn a_panicking_publisher_kills_no_relay<H: Harness>(harness: &H) {
     assert_eq!(broker.duplicates(), 0);
 }
 
-/// Reads nothing twice, and panics before.
+/// Panics over the payload `bad` at first, then refuses it, and reads it the third time.
 struct Shaky(AtomicU32);
 
 impl BodyCodec for Shaky {

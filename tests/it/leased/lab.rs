@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::http::{Answered, post, send};
 use crate::support::mysql;
-use crate::support::postgres::{options, pool_of, pool_on, pooled_options};
+use crate::support::postgres::{options, pool_of, pool_on, pooled_database};
 
 /// Long enough for a busy machine, short enough for what is cut off to end by itself.
 pub const LEASE: Duration = Duration::from_secs(4);
@@ -75,13 +75,9 @@ impl PostgresLab {
         Self { pool, own }
     }
 
-    /// Through PgBouncer in transaction mode. It passes no search path on, so the database is an own one.
+    /// Through PgBouncer in transaction mode.
     pub async fn pooled() -> Self {
-        let name = format!("d_{}", uuid::Uuid::new_v4().simple());
-        let admin = pool_on(options(), 1).await;
-        sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&admin).await.unwrap();
-        let own = pool_on(options().database(&name), 2).await;
-        let pool = pool_on(pooled_options().database(&name).statement_cache_capacity(0), 20).await;
+        let (own, pool) = pooled_database(20).await;
         LeaseStore::new(pool.clone()).await.unwrap().migrate().await.unwrap();
         Self { pool, own }
     }

@@ -34,6 +34,17 @@ pub async fn pool_on(options: PgConnectOptions, size: u32) -> PgPool {
         .expect("the test server answers")
 }
 
+/// A database of its own for what goes through PgBouncer, which passes no search path on: a pool on the server itself, and one
+/// that goes through it, where no statement stays prepared.
+pub async fn pooled_database(size: u32) -> (PgPool, PgPool) {
+    let name = format!("d_{}", uuid::Uuid::new_v4().simple());
+    let admin = pool_on(options(), 1).await;
+    sqlx::raw_sql(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&admin).await.unwrap();
+    admin.close().await;
+    let pooled = pooled_options().database(&name).statement_cache_capacity(0);
+    (pool_on(options().database(&name), 2).await, pool_on(pooled, size).await)
+}
+
 pub async fn new_schema() -> (String, PgConnectOptions) {
     let schema = format!("t_{}", uuid::Uuid::new_v4().simple());
     let admin = pool_on(options(), 1).await;

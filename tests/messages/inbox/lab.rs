@@ -60,16 +60,10 @@ impl PostgresLab {
         Self { pool, own, isolation }
     }
 
-    /// Through PgBouncer in transaction mode, where the two messages of an unnamed statement may go to two servers. It
-    /// passes no search path on, so the database is an own one.
+    /// Through PgBouncer in transaction mode, where the two messages of an unnamed statement may go to two servers.
     pub async fn pooled() -> Self {
-        let name = format!("d_{}", uuid::Uuid::new_v4().simple());
-        let admin = postgres::pool_on(postgres::options(), 1).await;
-        sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&admin).await.unwrap();
-        let own = postgres::pool_on(postgres::options().database(&name), 2).await;
+        let (own, pool) = postgres::pooled_database(20).await;
         sqlx::raw_sql("CREATE TABLE effects (what text NOT NULL)").execute(&own).await.unwrap();
-        let pooled = postgres::pooled_options().database(&name).statement_cache_capacity(0);
-        let pool = postgres::pool_on(pooled, 20).await;
         Inbox::new(pool.clone(), "lab").await.unwrap().migrate().await.unwrap();
         Self { pool, own, isolation: Isolation::ReadCommitted }
     }

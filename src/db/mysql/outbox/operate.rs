@@ -1,5 +1,7 @@
 //! What is more than one statement: in one transaction under READ COMMITTED, every row by its primary key.
 
+use std::time::Duration;
+
 use sqlx::mysql::MySqlRow;
 use sqlx::{MySqlConnection, Row};
 use uuid::Uuid;
@@ -11,7 +13,6 @@ use crate::db::mysql::call::Bound;
 use crate::db::outbox::columns::{count, id, json, place, triples};
 use crate::outbox::Place;
 use crate::purge::Batch;
-use std::time::Duration;
 
 /// Of an attempt: how many to add, whether it is blocked, the wait in microseconds, what was said.
 pub(super) type Recorded = (i32, bool, i64, String);

@@ -14,7 +14,8 @@ use crate::layer::unwind::Caught;
 use crate::outbox::Outbox;
 use crate::outbox::publish::{Answer, Publisher};
 
-/// Hands an event to its publisher, under the relay's own deadline too. A panic of its is an outcome that nobody knows.
+/// Hands an event to its publisher, under the relay's own deadline too. A publisher's panic is an outcome that
+/// nobody knows.
 pub(super) async fn publish<DB: OutboxDialect>(
     outbox: Outbox<DB>,
     publisher: Arc<dyn Publisher>,
