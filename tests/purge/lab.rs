@@ -211,10 +211,44 @@ impl Lab for MariaDbLab {
     }
 }
 
-fn lock_name(database: &str) -> String {
+/// Engines where purgers of several processes meet at a lock of their own. Its name is frozen: old and new processes meet.
+pub trait Locked: Lab {
+    /// Has it until this is dropped, or a moment longer.
+    fn hold_lock(&self) -> impl Future<Output = sqlx::Transaction<'static, Self::DB>> + Send;
+}
+
+impl Locked for PostgresLab {
+    async fn hold_lock(&self) -> sqlx::Transaction<'static, Postgres> {
+        let schema: String = sqlx::query_scalar("SELECT current_schema()::text").fetch_one(&self.0).await.unwrap();
+        let digest = digest(b"idempotency/purge/1\0", &schema);
+        let lock = i64::from_be_bytes(digest[..8].try_into().unwrap());
+        let mut transaction = self.0.begin().await.unwrap();
+        let got = sqlx::query_scalar("SELECT pg_try_advisory_xact_lock($1)").bind(lock);
+        let got: bool = got.fetch_one(&mut *transaction).await.unwrap();
+        assert!(got, "nobody has it");
+        transaction
+    }
+}
+
+impl Locked for MariaDbLab {
+    async fn hold_lock(&self) -> sqlx::Transaction<'static, MySql> {
+        // A session's, so in a pool of its own that ends with it.
+        let pool = mysql::pool_on(mysql::options().database(&self.1), 1).await;
+        let mut transaction = pool.begin().await.unwrap();
+        let got = sqlx::query_scalar("SELECT GET_LOCK(?, 0)").bind(lock_name(&self.1));
+        let got: i64 = got.fetch_one(&mut *transaction).await.unwrap();
+        assert_eq!(got, 1, "nobody has it");
+        transaction
+    }
+}
+
+fn digest(domain: &[u8], name: &str) -> [u8; 32] {
     use sha2::{Digest, Sha256};
-    let digest: [u8; 32] =
-        Sha256::new().chain_update(b"idempotency/mysql-purge/1\0").chain_update(database).finalize().into();
+    Sha256::new().chain_update(domain).chain_update(name).finalize().into()
+}
+
+fn lock_name(database: &str) -> String {
+    let digest = digest(b"idempotency/mysql-purge/1\0", database);
     format!("idem-p:{}", digest[..24].iter().map(|byte| format!("{byte:02x}")).collect::<String>())
 }
 

@@ -9,7 +9,7 @@ use idempotency::purge::Purger;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use crate::lab::{Lab, MariaDbLab, PostgresLab, SqliteLab};
+use crate::lab::{Lab, Locked, MariaDbLab, PostgresLab, SqliteLab};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -47,6 +47,35 @@ async fn three_purgers_share_the_work<L: Lab>() {
     }
     assert_eq!(rows, 15_000, "each row is deleted once, and nothing failed after it had been");
     assert_eq!(lab.locks().await, 0);
+}
+
+// S31: while somebody has the lock of the purge, another one deletes nothing and waits for nothing.
+async fn a_purger_steps_back_while_another_one_works<L: Locked>() {
+    let lab = L::new(8).await;
+    lab.fill(0..10, 1.0).await;
+    let purger = lab.purger().await;
+    let working = lab.hold_lock().await;
+    let begun = Instant::now();
+    assert_eq!(purger.purge_once().await.unwrap().rows, 0);
+    assert!(begun.elapsed() < Duration::from_secs(5), "it waited");
+    assert_eq!(lab.rows().await, [10; 5]);
+    drop(working);
+    let begun = Instant::now();
+    while lab.rows().await != [0; 5] {
+        assert!(begun.elapsed() < SOON, "{:?}", lab.rows().await);
+        purger.purge_once().await.unwrap();
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_purger_steps_back_while_another_one_works_on_postgres() {
+    a_purger_steps_back_while_another_one_works::<PostgresLab>().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_purger_steps_back_while_another_one_works_on_mariadb() {
+    a_purger_steps_back_while_another_one_works::<MariaDbLab>().await;
 }
 
 // S31: expired rows never outlive two intervals.
