@@ -37,11 +37,20 @@ fn repeats(body: &[u8], value: &Value) -> bool {
     colons != members(value)
 }
 
+/// Whether an exponent may not fit into an `i128`. Such a body counts as it was written, byte for byte.
+fn has_vast_exponent(body: &[u8]) -> bool {
+    let exponents = body.iter().enumerate().filter(|(_, byte)| matches!(byte, b'e' | b'E'));
+    exponents.map(|(at, _)| &body[at + 1..]).any(|rest| {
+        let digits = rest.strip_prefix(b"-").or(rest.strip_prefix(b"+")).unwrap_or(rest);
+        digits.iter().take_while(|byte| byte.is_ascii_digit()).count() > 38
+    })
+}
+
 fuzz_target!(|body: &[u8]| {
     let first = of(body);
     assert_eq!(first, of(body));
     let Ok(value) = serde_json::from_slice::<Value>(body) else { return };
-    if repeats(body, &value) {
+    if repeats(body, &value) || has_vast_exponent(body) {
         return;
     }
     // With other white space, other escapes, members in another order; numbers as they were written.
