@@ -1,6 +1,6 @@
 //! What the destination has and the table still shows (M32).
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::Place;
 
@@ -8,9 +8,9 @@ use super::Place;
 ///
 /// A row is remembered beyond its deletion: a statement that began before may still show it. Each reading of the table
 /// therefore takes a number here.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Acked<T> {
-    rows: HashMap<Place, Entry<T>>,
+    rows: BTreeMap<Place, Entry<T>>,
     waiting: Vec<Place>,
     /// Rows deleted, with the number of the first reading that began afterwards.
     deleted: Vec<(Place, u64)>,
@@ -18,7 +18,7 @@ pub struct Acked<T> {
     reading: Vec<u64>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Entry<T> {
     /// `None` once deleted.
     about: Option<T>,
@@ -26,7 +26,7 @@ struct Entry<T> {
 
 impl<T> Default for Acked<T> {
     fn default() -> Self {
-        Self { rows: HashMap::new(), waiting: Vec::new(), deleted: Vec::new(), next: 0, reading: Vec::new() }
+        Self { rows: BTreeMap::new(), waiting: Vec::new(), deleted: Vec::new(), next: 0, reading: Vec::new() }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Exponential, capped, with full jitter: any length between nothing and the bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Backoff {
     /// The bound after the first failure.
     pub base: Duration,

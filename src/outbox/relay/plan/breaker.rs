@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Backoff;
 
 /// The breaker of one destination. Open, nothing is sent; after the wait one event tries.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Breaker {
     backoff: Backoff,
     state: State,
@@ -14,7 +14,7 @@ pub struct Breaker {
     since: Duration,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum State {
     Closed,
     Open { until: Duration },

@@ -1,6 +1,6 @@
 //! One bucket in the hands of its owner.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{Admitted, Lane, LaneName, Place, Positions, Row, Slot, State};
 
 /// What the table says of a row that has failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Note {
     /// The event's id.
     pub id: Uuid,
@@ -20,7 +20,7 @@ pub struct Note {
 }
 
 /// The rows of one bucket that are in memory, and what is known of the others.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Bucket<E> {
     pub(super) epoch: i64,
     /// As which of all it was taken.
@@ -37,9 +37,9 @@ pub(super) struct Bucket<E> {
     /// Where a full pass has got to.
     pub(super) pass: Option<i64>,
     lanes: BTreeMap<LaneName, Lane<E>>,
-    index: HashMap<i64, LaneName>,
+    index: BTreeMap<i64, LaneName>,
     /// Destinations that could not be asked, and from where on their rows were passed over.
-    behind: HashMap<Arc<str>, i64>,
+    behind: BTreeMap<Arc<str>, i64>,
     loaded: (usize, usize),
     out: usize,
     lane_most: usize,
@@ -57,8 +57,8 @@ impl<E> Bucket<E> {
             full: true,
             pass: None,
             lanes: BTreeMap::new(),
-            index: HashMap::new(),
-            behind: HashMap::new(),
+            index: BTreeMap::new(),
+            behind: BTreeMap::new(),
             loaded: (0, 0),
             out: 0,
             lane_most,

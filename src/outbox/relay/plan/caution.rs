@@ -5,7 +5,7 @@
 //! found in two crashes, and stands still after as many as are allowed; and a long backlog does not crawl.
 
 /// The groups of rows that go carefully, over all buckets of a relay.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Caution {
     group: usize,
     most: usize,

@@ -5,23 +5,23 @@
 //! only when every transaction that may have drawn a smaller one has ended. No number of a transaction is compared with
 //! another (case B04): what is compared is who was at work then and who of them still is.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Waits for the writers that were at work at some moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Horizon {
     /// Where a number is drawn a moment before its transaction can be seen, the moment must be over.
     least: Duration,
     since: Option<Mark>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Mark {
     at: Duration,
     /// Everything up to this number was drawn before `at`.
     seq: i64,
-    writers: HashSet<String>,
+    writers: BTreeSet<String>,
 }
 
 impl Horizon {
@@ -34,7 +34,7 @@ impl Horizon {
     /// The writers at work, asked for at `now`, after a row with the number `seq` had been seen. Returns the number up to which
     /// nothing more can appear, where that is news.
     pub fn writers(&mut self, now: Duration, seq: i64, writers: impl IntoIterator<Item = String>) -> Option<i64> {
-        let writers: HashSet<String> = writers.into_iter().collect();
+        let writers: BTreeSet<String> = writers.into_iter().collect();
         let Some(mark) = &mut self.since else {
             // Nobody at work, and no moment to wait for: all that was drawn has ended.
             if writers.is_empty() && self.least.is_zero() {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::Row;
 
 /// Where a row of a lane stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
     /// It may be sent when its turn comes.
     Ready,
@@ -22,7 +22,7 @@ pub enum State {
 }
 
 /// A row in its lane.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Slot<E> {
     /// Its number.
     pub seq: i64,
@@ -60,7 +60,7 @@ pub enum Admitted {
 }
 
 /// One lane.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Lane<E> {
     slots: VecDeque<Slot<E>>,
     most: usize,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Of a thing that may take its time: it rests for a multiple of what it took (M37).
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Pace {
     least: Duration,
     times: u32,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 /// The positions of one bucket. They are no truth (M30): every row is pending as long as it is there.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Positions {
     read: i64,
     settled: i64,

@@ -14,7 +14,7 @@ pub struct Place {
 }
 
 /// A row with what it carries.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Row<E> {
     /// Where it stands.
     pub place: Place,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// A publisher's answer, without its words.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Reply {
     /// The destination has it for good.
     Acked,
@@ -22,7 +22,7 @@ pub enum Reply {
 }
 
 /// What follows an answer that does not come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum OnUnknown {
     /// It is sent again, with the same id: for destinations or consumers that drop duplicates.
@@ -33,7 +33,7 @@ pub enum OnUnknown {
 }
 
 /// What becomes of an event with a key that is refused for good.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub enum OnExhausted {
     /// It stays the head of its key and holds the key up, until an operator redrives or discards it.
@@ -44,7 +44,7 @@ pub enum OnExhausted {
 }
 
 /// The rules of a destination.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rules {
     /// So many failed attempts at an event.
     pub attempts: u32,

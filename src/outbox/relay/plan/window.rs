@@ -2,7 +2,7 @@
 
 /// The window of one destination: events that were handed out and are not yet deleted. So it bounds the duplicates of a
 /// killed relay too (M40): what was acked and not deleted is sent again, as what was not acked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     most_events: usize,
     most_bytes: usize,

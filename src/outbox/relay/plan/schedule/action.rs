@@ -17,7 +17,7 @@ pub struct Owned {
 }
 
 /// Something to do. Each is answered by one call of the scheduler, in any order.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Action<E> {
     /// Publish an event: [`Scheduler::answered`](super::Scheduler::answered).
     Publish(Handout<E>),
@@ -55,11 +55,11 @@ pub enum Action<E> {
 }
 
 /// The number of a reading, see [`Acked`](super::super::Acked).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Reading(pub u64);
 
 /// An event handed out.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Handout<E> {
     /// Whose it is.
     pub owned: Owned,
@@ -76,7 +76,7 @@ pub struct Handout<E> {
 }
 
 /// A failure to record.
-#[derive(Debug)]
+#[derive(PartialEq, Eq, Hash, Debug)]
 pub struct Failure<E> {
     /// Whose it is.
     pub owned: Owned,
@@ -101,7 +101,7 @@ impl<E> Clone for Failure<E> {
 }
 
 /// Numbers of a bucket: beyond the first, up to the second.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Span {
     /// Whose.
     pub owned: Owned,
@@ -112,7 +112,7 @@ pub struct Span {
 }
 
 /// How far to read a bucket.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Part {
     /// Whose.
     pub owned: Owned,
@@ -124,7 +124,7 @@ pub struct Part {
 
 /// Up to this number nothing can appear any more in the buckets that were taken by then. What has appeared before may still have
 /// to be found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct Settled {
     /// The number.
     pub seq: i64,
@@ -134,7 +134,7 @@ pub struct Settled {
 
 /// One reading of the table. The order is what makes it safe (M31): first the last number that was drawn, then the new rows, in
 /// one snapshot, then the numbers of what is there in the spans.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Poll {
     /// Its number.
     pub reading: Reading,
@@ -153,7 +153,7 @@ pub struct Poll {
 }
 
 /// What it has brought.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Polled<E> {
     /// What was asked.
     pub poll: Poll,
@@ -168,7 +168,7 @@ pub struct Polled<E> {
 }
 
 /// More of a lane: its rows from a number on, in order.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Refill {
     /// Its number.
     pub reading: Reading,
@@ -183,7 +183,7 @@ pub struct Refill {
 }
 
 /// What the table says of a failing row.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Listed {
     /// Its place.
     pub place: Place,

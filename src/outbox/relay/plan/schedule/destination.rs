@@ -1,6 +1,6 @@
 //! One destination: whether it can be asked, and whose turn it is there.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use super::super::{Breaker, LaneName, Window};
 use super::Destined;
 
 /// A lane that waits for its turn.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Turn {
     pub(super) bucket: u8,
     pub(super) lane: LaneName,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Destination {
     pub(super) destined: Destined,
     pub(super) window: Window,
     pub(super) breaker: Breaker,
     pub(super) paused: bool,
-    pub(super) paused_keys: HashSet<Arc<str>>,
+    pub(super) paused_keys: BTreeSet<Arc<str>>,
     /// Acks so far: whether it worked while an event was out.
     pub(super) acks: u64,
     pub(super) ready: VecDeque<Turn>,
@@ -37,7 +37,7 @@ impl Destination {
             destined,
             window,
             paused: false,
-            paused_keys: HashSet::new(),
+            paused_keys: BTreeSet::new(),
             acks: 0,
             ready: VecDeque::new(),
             careful: VecDeque::new(),

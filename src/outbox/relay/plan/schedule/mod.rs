@@ -30,7 +30,7 @@ pub use action::{Action, Failure, Handout, Listed, Owned, Part, Poll, Polled, Re
 pub use settings::{Destined, Settings};
 
 /// What a relay has done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
 pub struct Counts {
     /// Events that their destinations have acked.
@@ -49,7 +49,7 @@ pub struct Counts {
 }
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Scheduler<E> {
     settings: Settings,
     destinations: BTreeMap<Arc<str>, Destination>,
@@ -86,14 +86,14 @@ pub struct Scheduler<E> {
 }
 
 /// What is remembered of an acked row.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Ack {
     id: Uuid,
     destination: Arc<str>,
     size: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Polling<E> {
     under_way: bool,
     /// Somebody has committed since the poll under way began.
@@ -110,14 +110,14 @@ struct Polling<E> {
 }
 
 /// Errors of the database.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, PartialEq, Eq, Hash)]
 struct Trouble {
     failures: u32,
     until: Duration,
 }
 
 /// Chance that can be repeated (xorshift64*).
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Dice(u64);
 
 impl Dice {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::{Backoff, Rules};
 
 /// For all destinations.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
     /// Events of one destination that are out at once.
     pub window_events: usize,
@@ -47,7 +47,7 @@ impl Default for Settings {
 }
 
 /// For one destination.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Destined {
     /// What answers mean.
     pub rules: Rules,

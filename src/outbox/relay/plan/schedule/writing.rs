@@ -8,7 +8,7 @@ use super::super::Place;
 use super::{Action, Failure, Scheduler};
 
 /// A change of one row.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Write<E> {
     Record(Failure<E>),
     Bury(Failure<E>),
