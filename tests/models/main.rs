@@ -16,3 +16,4 @@
 mod check;
 mod claim;
 mod lease;
+mod relay;

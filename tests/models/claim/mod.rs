@@ -191,9 +191,8 @@ impl World {
 
     /// Whether the row is there, inserted and not committed.
     pub(super) fn has_uncommitted(&self) -> bool {
-        let inserted = |client: &Client| {
-            matches!(client.at, At::Inserted(_) | At::Works(_) | At::Wrote(_) | At::Settled(_))
-        };
+        let inserted =
+            |client: &Client| matches!(client.at, At::Inserted(_) | At::Works(_) | At::Wrote(_) | At::Settled(_));
         self.adrift.is_some() || self.clients.iter().any(inserted)
     }
 

@@ -122,7 +122,11 @@ fn next(world: &mut World, client: usize, mistake: Mistake) {
         },
         At::Refuses(token) => {
             let free = world.row.is_none() && world.lock_k.is_none();
-            if free || mistake == Mistake::RefusalOverwrites { refused(world, token, print) } else { At::Reclaims(token) }
+            if free || mistake == Mistake::RefusalOverwrites {
+                refused(world, token, print)
+            } else {
+                At::Reclaims(token)
+            }
         }
         // Another answer stands, or the rival has gone without a word.
         At::Reclaims(token) => match asked(world, print, mistake) {

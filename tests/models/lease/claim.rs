@@ -80,7 +80,6 @@ fn grant(world: &mut World, print: u8, own: Token, model: &Leases, (after, check
     }
     world.fence = fence;
     let held = model.on_unknown.holds_from_start();
-    world.row =
-        Some(Row { print, token: own, fence, held, ended: false, expired: false, checkpoint, answer: None });
+    world.row = Some(Row { print, token: own, fence, held, ended: false, expired: false, checkpoint, answer: None });
     At::Attempt { token: own, fence, step: Step::Begins }
 }

@@ -98,9 +98,17 @@ pub(super) enum At {
     /// Its claim was answered into the void, and is asked again by the same call.
     Asks(Token),
     /// It has seen a row that may be taken, with this token and fence.
-    Seen { own: Token, token: Token, fence: u8 },
+    Seen {
+        own: Token,
+        token: Token,
+        fence: u8,
+    },
     /// An attempt, and how far it is.
-    Attempt { token: Token, fence: u8, step: Step },
+    Attempt {
+        token: Token,
+        fence: u8,
+        step: Step,
+    },
     /// Told that a person has to look.
     Unknown,
     /// It has its answer.

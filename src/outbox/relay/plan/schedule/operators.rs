@@ -55,11 +55,13 @@ impl<E> Scheduler<E> {
         for Listed { place, note } in listed {
             by_bucket.entry(place.bucket).or_default().insert(place.seq, note);
         }
+        let mut ready = false;
         for owned in asked {
             let mut notes = by_bucket.remove(&owned.bucket).unwrap_or_default();
             let Some(bucket) = self.bucket(*owned) else { continue };
             let Some(known) = &bucket.failing else {
                 bucket.failing = Some(notes);
+                ready = true;
                 continue;
             };
             // What has changed, and was not changed by us meanwhile: an operator was here.
@@ -80,6 +82,10 @@ impl<E> Scheduler<E> {
         }
         if again {
             self.listing.at_once();
+        }
+        if ready {
+            // Nothing of it could be read before.
+            self.poke();
         }
     }
 

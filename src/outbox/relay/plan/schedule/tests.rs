@@ -575,3 +575,21 @@ fn a_window_of_four_in_a_key_breaks_the_order() {
     let wrong = run(0..40, || Trouble { per_key: 4, ..ALL });
     assert!(!wrong.is_empty());
 }
+
+// M33, M36: whoever takes a bucket reads it as soon as it knows what has failed in it.
+#[test]
+fn a_bucket_is_read_at_once_when_it_is_taken() {
+    let (settings, destined) = settings(&ALL);
+    let mut scheduler: Scheduler<Told> = Scheduler::new(settings, [(Arc::from("broker"), destined)], 1);
+    scheduler.lease_until(ms(1_000));
+    scheduler.own(Owned { bucket: 0, epoch: 1 }, false);
+    let polls = |actions: &[Action<Told>]| actions.iter().any(|action| matches!(action, Action::Poll(_)));
+    let actions = scheduler.step(ms(0));
+    assert!(!polls(&actions));
+    for action in actions {
+        if let Action::List(reading, owned) = action {
+            scheduler.listed(reading, &owned, Some(vec![]), ms(1));
+        }
+    }
+    assert!(polls(&scheduler.step(ms(1))));
+}
