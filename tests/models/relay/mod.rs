@@ -46,6 +46,8 @@ pub(super) enum Mistake {
 #[derive(Clone, Debug)]
 pub(super) struct Relays {
     pub(super) mistake: Mistake,
+    /// Whether there is the event that commits late.
+    pub(super) late: bool,
     pub(super) faults: Faults,
 }
 
@@ -156,7 +158,7 @@ impl Model for Relays {
     fn init_states(&self) -> Vec<World> {
         let mut world = World {
             table: EVENTS.iter().filter(|(seq, _)| *seq != LATE).map(|(seq, _)| (*seq, Stored::default())).collect(),
-            committed_late: false,
+            committed_late: !self.late,
             dead: Vec::new(),
             log: Vec::new(),
             adrift: Vec::new(),
@@ -192,9 +194,9 @@ impl Model for Relays {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::<Self>::always("no event is lost", |_, world| {
+            Property::<Self>::always("no event is lost", |model, world| {
                 EVENTS.iter().all(|(seq, _)| {
-                    let committed = *seq != LATE || world.committed_late;
+                    let committed = *seq != LATE || (model.late && world.committed_late);
                     let somewhere =
                         world.table.contains_key(seq) || world.log.contains(seq) || world.dead.contains(seq);
                     !committed || somewhere

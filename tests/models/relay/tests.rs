@@ -4,7 +4,7 @@ use super::{Faults, Mistake, Relays};
 const NONE: Faults = Faults { crashes: 0, stalls: 0, losses: 0, refusals: 0 };
 
 const fn relays(mistake: Mistake, faults: Faults) -> Relays {
-    Relays { mistake, faults }
+    Relays { mistake, late: true, faults }
 }
 
 // M30, M31, M32, case B21
@@ -17,7 +17,9 @@ fn without_faults_each_event_arrives_once() {
 // M31, M32, M33
 #[test]
 fn a_stalled_relay_overtakes_nobody() {
-    holds("relay, a stall and a refusal", relays(Mistake::Nothing, Faults { stalls: 1, refusals: 1, ..NONE }));
+    holds("relay, a stall", relays(Mistake::Nothing, Faults { stalls: 1, ..NONE }));
+    let both = relays(Mistake::Nothing, Faults { stalls: 1, refusals: 1, ..NONE });
+    holds("relay, a stall and a refusal, nothing late", Relays { late: false, ..both });
 }
 
 // M32, M34
