@@ -8,7 +8,7 @@ use std::time::Instant;
 use stateright::{Checker, HasDiscoveries, Model};
 
 /// Every property holds in every state, and no path returns to where it was: so every path ends.
-pub(crate) fn holds<M>(name: &str, model: M)
+pub(crate) fn holds<M>(name: &str, model: &M)
 where
     M: Model + Send + Sync + 'static,
     M::State: Hash + Clone + PartialEq + Debug + Send + Sync,
@@ -22,7 +22,7 @@ where
         let last = path.last_state().clone();
         panic!("{name}: \"{property}\" does not hold: {:#?}\nin {last:#?}", path.into_actions());
     }
-    let length = longest(&model).unwrap_or_else(|state| panic!("{name}: a path returns to {state:#?}"));
+    let length = longest(model).unwrap_or_else(|state| panic!("{name}: a path returns to {state:#?}"));
     println!("{name}: the longest path has {length} steps");
 }
 

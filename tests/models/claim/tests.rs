@@ -9,13 +9,13 @@ const fn claims(mistake: Mistake) -> Claims {
 // S1, S6, S11, H20, H21, H29, H32
 #[test]
 fn a_claim_in_a_transaction_holds_in_every_order_of_events() {
-    holds("transactional claim", claims(Mistake::Nothing));
+    holds("transactional claim", &claims(Mistake::Nothing));
 }
 
 // H21: three that are the same, none of which may be told 422.
 #[test]
 fn duplicates_alone_are_never_told_422() {
-    holds("transactional claim, duplicates", Claims { clients: &[0, 0, 0], ..claims(Mistake::Nothing) });
+    holds("transactional claim, duplicates", &Claims { clients: &[0, 0, 0], ..claims(Mistake::Nothing) });
 }
 
 #[test]

@@ -23,21 +23,21 @@ const ANSWERS: &str = "all answers are the stored one";
 // S3, S6, S20, S21, S23, S24
 #[test]
 fn guarded_work_holds_in_every_order_of_events() {
-    holds("lease, guarded", guarded(Mistake::Nothing));
+    holds("lease, guarded", &guarded(Mistake::Nothing));
 }
 
 // S3, S6, S21, S22
 #[test]
 fn a_dispatched_call_holds_in_every_order_of_events() {
-    holds("lease, dispatched", once(Mistake::Nothing));
+    holds("lease, dispatched", &once(Mistake::Nothing));
 }
 
 // S3
 #[test]
 fn more_stalls_than_one_change_nothing() {
     let faults = Faults { crashes: 0, stalls: 3, losses: 0, abandons: 0 };
-    holds("lease, guarded, stalls", Leases { faults, ..guarded(Mistake::Nothing) });
-    holds("lease, dispatched, stalls", Leases { faults, ..once(Mistake::Nothing) });
+    holds("lease, guarded, stalls", &Leases { faults, ..guarded(Mistake::Nothing) });
+    holds("lease, dispatched, stalls", &Leases { faults, ..once(Mistake::Nothing) });
 }
 
 #[test]

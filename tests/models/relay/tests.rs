@@ -10,28 +10,28 @@ const fn relays(mistake: Mistake, faults: Faults) -> Relays {
 // M30, M31, M32, case B21
 #[test]
 fn without_faults_each_event_arrives_once() {
-    holds("relay, calm", relays(Mistake::Nothing, NONE));
-    holds("relay, refusals", relays(Mistake::Nothing, Faults { refusals: 1, ..NONE }));
+    holds("relay, calm", &relays(Mistake::Nothing, NONE));
+    holds("relay, refusals", &relays(Mistake::Nothing, Faults { refusals: 1, ..NONE }));
 }
 
 // M31, M32, M33
 #[test]
 fn a_stalled_relay_overtakes_nobody() {
-    holds("relay, a stall", relays(Mistake::Nothing, Faults { stalls: 1, ..NONE }));
+    holds("relay, a stall", &relays(Mistake::Nothing, Faults { stalls: 1, ..NONE }));
     let both = relays(Mistake::Nothing, Faults { stalls: 1, refusals: 1, ..NONE });
-    holds("relay, a stall and a refusal, nothing late", Relays { late: false, ..both });
+    holds("relay, a stall and a refusal, nothing late", &Relays { late: false, ..both });
 }
 
 // M32, M34
 #[test]
 fn a_killed_relay_loses_nothing() {
-    holds("relay, a crash", relays(Mistake::Nothing, Faults { crashes: 1, ..NONE }));
+    holds("relay, a crash", &relays(Mistake::Nothing, Faults { crashes: 1, ..NONE }));
 }
 
 // M32, M36
 #[test]
 fn a_lost_answer_loses_nothing() {
-    holds("relay, a loss", relays(Mistake::Nothing, Faults { losses: 1, ..NONE }));
+    holds("relay, a loss", &relays(Mistake::Nothing, Faults { losses: 1, ..NONE }));
 }
 
 #[test]
