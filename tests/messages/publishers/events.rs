@@ -20,6 +20,11 @@ pub fn event(topic: &str) -> Arc<PendingEvent> {
     pending(order(topic), 0)
 }
 
+/// The same event each time, by its number.
+pub fn numbered(topic: &str, n: u64) -> Arc<PendingEvent> {
+    pending(order(topic).id(Uuid::from_u64_pair(7, n)), 0)
+}
+
 /// The same event, published anew by an operator.
 pub fn redriven(event: &PendingEvent, redrives: u32) -> Arc<PendingEvent> {
     pending(event.event().clone().id(event.id()), redrives)

@@ -1,22 +1,67 @@
-//! What the broker's word means for the one event of its channel.
+//! What the broker's words on a channel mean for the events on it.
 
+use lapin::message::BasicReturnMessage;
 use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
 use lapin::{Confirmation, Error, ErrorKind};
+use uuid::Uuid;
 
 use crate::outbox::publish::{Answer, Reason};
 
-pub(super) fn confirmed(confirmation: &Confirmation) -> Answer {
-    match confirmation {
-        Confirmation::Ack(None) => Answer::ACKED,
-        // The broker confirms what it returns: it is done with it.
-        Confirmation::Ack(Some(_)) | Confirmation::Nack(Some(_)) => Answer::refused(Reason::Unroutable),
-        Confirmation::Nack(None) => Answer::UNAVAILABLE,
-        Confirmation::NotRequested => Answer::Unknown,
+/// What was heard of an event; `None` is nothing.
+pub(super) type Heard = Option<lapin::Result<Confirmation>>;
+
+/// What became of the events of a channel.
+pub(super) struct Judgement {
+    pub(super) answers: Vec<Answer>,
+    /// The broker closed the channel because of one of those that are unknown.
+    pub(super) closed_by_one: bool,
+}
+
+/// What became of these events: all that were on a channel, with all that was heard there.
+pub(super) fn all(ids: &[Uuid], heard: &[Heard]) -> Judgement {
+    // A message comes back before its own confirm, and the client hands it out with the next confirm of any message.
+    // So what came back is told by its id, and only with all confirms that are in.
+    let returned: Vec<Option<Uuid>> = heard.iter().filter_map(returned).map(id_of).collect();
+    let strange = returned.iter().any(|id| id.is_none_or(|id| !ids.contains(&id)));
+    let mut answers: Vec<Answer> = (ids.iter().zip(heard))
+        .map(|(id, heard)| match heard {
+            Some(Ok(Confirmation::Ack(_) | Confirmation::Nack(_))) if returned.contains(&Some(*id)) => {
+                // The broker confirms what it returns: it is done with it.
+                Answer::refused(Reason::Unroutable)
+            }
+            Some(Ok(Confirmation::Ack(_))) if !strange => Answer::ACKED,
+            Some(Ok(Confirmation::Nack(_))) => Answer::UNAVAILABLE,
+            _ => Answer::Unknown,
+        })
+        .collect();
+    let unconfirmed: Vec<(usize, Answer)> = (heard.iter().enumerate())
+        .filter_map(|(n, heard)| match heard {
+            Some(Ok(_)) => None,
+            Some(Err(error)) => Some((n, failed(error))),
+            None => Some((n, Answer::Unknown)),
+        })
+        .collect();
+    if let [(n, answer)] = unconfirmed[..] {
+        // What closes a channel is never confirmed: it was this one.
+        answers[n] = answer;
+    }
+    let closed_by_one = unconfirmed.len() > 1 && unconfirmed.iter().any(|(_, answer)| *answer != Answer::Unknown);
+    Judgement { answers, closed_by_one }
+}
+
+fn returned(heard: &Heard) -> Option<&BasicReturnMessage> {
+    match heard {
+        Some(Ok(Confirmation::Ack(message) | Confirmation::Nack(message))) => message.as_ref(),
+        _ => None,
     }
 }
 
-/// A channel is closed because of what was last sent on it. Everything else is the connection's end.
-pub(super) fn failed(error: &Error) -> Answer {
+fn id_of(message: &BasicReturnMessage) -> Option<Uuid> {
+    Uuid::try_parse(message.delivery.properties.message_id().as_ref()?.as_str()).ok()
+}
+
+/// A channel is closed because of a message on it. Everything else is the connection's end.
+fn failed(error: &Error) -> Answer {
     let ErrorKind::ProtocolError(error) = error.kind() else { return Answer::Unknown };
     let AMQPErrorKind::Soft(error) = error.kind() else { return Answer::Unknown };
     match error {
@@ -47,7 +92,31 @@ mod tests {
         assert_eq!(failed(AMQPSoftError::PRECONDITIONFAILED.into()), Answer::never(Reason::Rejected));
         assert_eq!(failed(AMQPHardError::CONNECTIONFORCED.into()), Answer::Unknown);
         assert_eq!(super::failed(&ErrorKind::MissingHeartbeatError.into()), Answer::Unknown);
-        assert_eq!(confirmed(&Confirmation::Nack(None)), Answer::UNAVAILABLE);
-        assert_eq!(confirmed(&Confirmation::NotRequested), Answer::Unknown);
+    }
+
+    // M34: what closes a channel is told of one event where it can be no other.
+    #[test]
+    fn who_shares_a_channel_that_is_closed_is_unknown_unless_all_others_are_confirmed() {
+        let ids: Vec<_> = (0..4).map(Uuid::from_u128).collect();
+        let closed = || {
+            let kind = AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND);
+            Some(Err(ErrorKind::ProtocolError(AMQPError::new(kind, "in any language".into())).into()))
+        };
+        let ack = || Some(Ok(Confirmation::Ack(None)));
+        let of = |heard: &[Heard]| {
+            let Judgement { answers, closed_by_one } = all(&ids[..heard.len()], heard);
+            (answers, closed_by_one)
+        };
+        let missing = Answer::refused(Reason::Missing);
+        assert_eq!(of(&[closed()]), (vec![missing], false));
+        assert_eq!(of(&[ack(), closed(), ack()]), (vec![Answer::ACKED, missing, Answer::ACKED], false));
+        let unknown = Answer::Unknown;
+        assert_eq!(of(&[ack(), closed(), closed()]), (vec![Answer::ACKED, unknown, unknown], true));
+        assert_eq!(of(&[ack(), closed(), None]), (vec![Answer::ACKED, unknown, unknown], true));
+        let lost = || Some(Err(ErrorKind::MissingHeartbeatError.into()));
+        assert_eq!(of(&[ack(), lost(), lost()]), (vec![Answer::ACKED, unknown, unknown], false));
+        assert_eq!(of(&[ack(), None]), (vec![Answer::ACKED, unknown], false));
+        let (nack, not_asked) = (Some(Ok(Confirmation::Nack(None))), Some(Ok(Confirmation::NotRequested)));
+        assert_eq!(of(&[nack, not_asked]), (vec![Answer::UNAVAILABLE, unknown], false));
     }
 }
