@@ -202,13 +202,14 @@ async fn an_answer_that_is_lost_is_unknown_and_a_lost_connection_is_made_anew() 
 
     // Half the window is out when the connection is cut.
     let cut = async {
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(4)).await;
         gate.set(Flow::Cut);
     };
     let (answers, ()) = tokio::join!(join_all((0..200).map(|_| publisher.publish(event(&queue.name)))), cut);
     assert!(
         answers.iter().all(|answer| matches!(*answer, Answer::Acked { .. } | Answer::Unknown | Answer::UNAVAILABLE))
     );
+    until("the cut to be seen", async || publisher.publish(event(&queue.name)).await == Answer::UNAVAILABLE).await;
     let started = Instant::now();
     let refused = join_all((0..50).map(|_| publisher.publish(event(&queue.name)))).await;
     assert!(refused.iter().all(|answer| *answer == Answer::UNAVAILABLE), "{refused:?}");

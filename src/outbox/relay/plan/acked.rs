@@ -50,10 +50,10 @@ impl<T> Acked<T> {
         self.rows.len() - self.deleted.len()
     }
 
-    /// Whether some wait for their deletion to be asked for.
+    /// How many wait for their deletion to be asked for.
     #[must_use]
-    pub fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+    pub const fn waiting(&self) -> usize {
+        self.waiting.len()
     }
 
     /// Whether one of this bucket is not deleted yet.

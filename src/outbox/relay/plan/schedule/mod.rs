@@ -69,6 +69,7 @@ pub struct Scheduler<E> {
     refilling: usize,
     polling: Polling<E>,
     deleting: bool,
+    next_deletion: Duration,
     writes: VecDeque<Write<E>>,
     /// Rows whose write is under way.
     writing: BTreeSet<Place>,
@@ -161,6 +162,7 @@ impl<E> Scheduler<E> {
                 average: 1_024,
             },
             deleting: false,
+            next_deletion: Duration::ZERO,
             writes: VecDeque::new(),
             writing: BTreeSet::new(),
             touched: BTreeSet::new(),
@@ -200,9 +202,10 @@ impl<E> Scheduler<E> {
         let breakers = self.destinations.values().filter_map(|destination| destination.breaker.opens_at());
         let paces = [&self.listing, &self.asking_paused, &self.asking_writers, &self.passing];
         let timers = self.timers.first().map(|(at, _)| *at);
+        let deletion = (!self.deleting && self.acked.waiting() > 0).then_some(self.next_deletion);
         let polling = (!self.polling.under_way && !self.polling.starved).then_some(self.polling.next);
         // Whatever needs the database waits for it.
-        let reading = paces.into_iter().filter_map(Pace::due).chain(timers).chain(polling);
+        let reading = paces.into_iter().filter_map(Pace::due).chain(timers).chain(deletion).chain(polling);
         let next = reading.map(|at| at.max(self.database.until)).chain(breakers).min();
         next.unwrap_or(Duration::MAX).max(now + LEAST_SLEEP)
     }

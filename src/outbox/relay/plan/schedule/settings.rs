@@ -21,6 +21,8 @@ pub struct Settings {
     pub poll_least: Duration,
     /// Between polls that bring nothing.
     pub poll_idle: Duration,
+    /// Between deletions, unless a quarter of a window waits for one: each is a commit beside the writers'.
+    pub delete_least: Duration,
     /// Between looks at what operators may change.
     pub look: Duration,
     /// A number must be so old before it counts as settled, see [`Horizon`](super::super::Horizon).
@@ -39,6 +41,7 @@ impl Default for Settings {
             kept: 64,
             poll_least: Duration::from_millis(10),
             poll_idle: Duration::from_secs(1),
+            delete_least: Duration::from_millis(20),
             look: Duration::from_secs(1),
             settle: Duration::from_secs(1),
             database: Backoff { base: Duration::from_millis(50), cap: Duration::from_secs(5) },

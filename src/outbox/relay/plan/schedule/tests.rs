@@ -120,6 +120,7 @@ fn settings(trouble: &Trouble) -> (Settings, Destined) {
         kept: 2,
         poll_least: ms(2),
         poll_idle: ms(20),
+        delete_least: ms(4),
         look: ms(20),
         settle: Duration::ZERO,
         database: backoff,
@@ -592,4 +593,38 @@ fn a_bucket_is_read_at_once_when_it_is_taken() {
         }
     }
     assert!(polls(&scheduler.step(ms(1))));
+}
+
+// M32: a deletion is a commit beside the writers'.
+#[test]
+fn deletions_rest_unless_many_wait_for_one() {
+    let (settings, destined) = settings(&ALL);
+    let settings = Settings { window_events: 12, ..settings };
+    let mut scheduler: Scheduler<Told> = Scheduler::new(settings, [(Arc::from("broker"), destined)], 1);
+    let acked = |scheduler: &mut Scheduler<Told>, seq| {
+        let ack = super::Ack { id: Uuid::nil(), destination: "broker".into(), size: 1 };
+        scheduler.acked.acked(Place { bucket: 0, seq }, ack);
+    };
+    let deletes = |scheduler: &mut Scheduler<Told>, at| {
+        let batch = scheduler.step(ms(at)).into_iter().find_map(|action| match action {
+            Action::Delete(batch) => Some(batch),
+            _ => None,
+        });
+        batch.map_or(0, |batch| {
+            scheduler.deleted(&batch, true, ms(at + 1));
+            batch.len()
+        })
+    };
+    acked(&mut scheduler, 1);
+    assert_eq!(deletes(&mut scheduler, 10), 1);
+    acked(&mut scheduler, 2);
+    acked(&mut scheduler, 3);
+    assert_eq!(deletes(&mut scheduler, 13), 0, "it rests");
+    assert_eq!(scheduler.wake_at(ms(13)), ms(14));
+    assert_eq!(deletes(&mut scheduler, 14), 2);
+    (4..7).for_each(|seq| acked(&mut scheduler, seq));
+    assert_eq!(deletes(&mut scheduler, 15), 3, "a quarter of the window");
+    acked(&mut scheduler, 7);
+    scheduler.stop();
+    assert_eq!(deletes(&mut scheduler, 16), 1, "nothing is waited for at the end");
 }

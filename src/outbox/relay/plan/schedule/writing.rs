@@ -23,12 +23,13 @@ impl<E> Write<E> {
 }
 
 impl<E> Scheduler<E> {
-    pub(super) fn write(&mut self, _now: Duration, actions: &mut Vec<Action<E>>) {
-        if !self.deleting && self.acked.has_waiting() {
+    pub(super) fn write(&mut self, now: Duration, actions: &mut Vec<Action<E>>) {
+        if self.begins_deleting(now) {
             let batch = self.acked.to_delete(MOST_DELETED);
             let batch: Vec<(Place, Uuid)> = batch.into_iter().map(|(place, ack)| (place, ack.id)).collect();
             if !batch.is_empty() {
                 self.deleting = true;
+                self.next_deletion = now + self.settings.delete_least;
                 actions.push(Action::Delete(batch));
             }
         }
@@ -49,6 +50,13 @@ impl<E> Scheduler<E> {
                 Write::Bury(failure) => Action::Bury(failure),
             });
         }
+    }
+
+    /// A window holds what is acked until it is deleted, so waiting adds nothing to what a crash sends twice.
+    fn begins_deleting(&self, now: Duration) -> bool {
+        let waiting = self.acked.waiting();
+        let many = waiting >= (self.settings.window_events / 4).max(1);
+        !self.deleting && waiting > 0 && (many || self.stopping || now >= self.next_deletion)
     }
 
     /// Acked rows are deleted, or not.
