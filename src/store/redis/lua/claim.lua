@@ -47,6 +47,6 @@ local next_fence = math.max(now, (tonumber(fence) or 0) + 1)
 ends = since + ARGV[3]
 redis.call('HSET', KEYS[1], 's', 'r', 't', ARGV[1], 'f', ARGV[9], 'l', now + ARGV[2], 'h', ARGV[4], 'n', number,
   'e', next_fence, 'a', since, 'x', ends, 'z', ARGV[6], 'k', ARGV[7], 'p', ARGV[8])
-redis.call('HDEL', KEYS[1], 'b', 'u', 'o')
+if state then redis.call('HDEL', KEYS[1], 'b', 'u', 'o') end
 redis.call('PEXPIREAT', KEYS[1], math.ceil(math.max(ends, now + 2 * ARGV[2]) / 1000))
 return { 1, next_fence, number, compared }
