@@ -61,6 +61,9 @@ impl<DB: InboxDialect> Inbox<DB> {
     ///
     /// # Errors
     /// As [`InboxBuilder::build`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
     pub async fn new(pool: Pool<DB>, consumer: impl AsRef<[u8]>) -> Result<Self, Error> {
         Self::builder(pool, consumer).build().await
     }
