@@ -18,6 +18,9 @@ mod pace;
 mod pass;
 mod purger;
 mod table;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests;
 
 pub use batch::Batch;
 pub use purger::{Purged, Purger};

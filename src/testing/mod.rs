@@ -13,6 +13,9 @@ pub mod inbox;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub mod outbox;
 pub mod probe;
+#[doc(hidden)]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub mod purge_texts;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub mod relay;
 pub mod store;
