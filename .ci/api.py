@@ -9,7 +9,7 @@ FORMATS = range(53, 60)
 # Part of the interface (ARCHITECTURE.md, "Other crates in the interface"): a new major version of one of these is one of
 # this crate.
 INTERFACE = {
-    "std", "core", "alloc", "bytes", "http", "http_body", "serde_core", "tokio", "tower_layer", "tower_service", "tower",
+    "std", "core", "alloc", "bytes", "http", "http_body", "http_body_util", "serde_core", "tokio", "tower_layer", "tower_service", "tower",
     "serde_json", "uuid", "axum_core", "sqlx_core", "sqlx_mysql", "sqlx_postgres", "sqlx_sqlite",
 }
 
@@ -85,7 +85,10 @@ class Interface:
                 members += shape.get("plain", {}).get("fields", []) or shape.get("tuple", [])
             for member in members:
                 self.member(member, item, texts)
-            if kind != "trait":
+            if kind == "trait":
+                for number in inner["implementations"]:
+                    self.foreign_implementation(number, texts)
+            else:
                 for number in inner["impls"]:
                     self.implementation(number, item, texts)
         else:
@@ -124,6 +127,17 @@ class Interface:
             if child is not None and child["visibility"] == "public":
                 (kind, what), = child["inner"].items()
                 self.item(child, kind, what, owner, texts)
+
+    def foreign_implementation(self, number, texts):
+        """Of a trait of ours for somebody else's type; those for our own are met with their types."""
+        item = self.get(number)
+        if item is None or item["crate_id"] != 0:
+            return
+        inner = item["inner"]["impl"]
+        of = inner["for"].get("resolved_path", {}).get("id")
+        if inner["is_synthetic"] or inner["blanket_impl"] or self.get(of) is not None:
+            return
+        self.types([inner["trait"], inner["generics"], inner["for"]], item, texts[-1]["name"], [*texts, item])
 
     def types(self, part, item, name, texts, owner=None):
         """Complains of foreign types in a part of an item."""

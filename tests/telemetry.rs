@@ -191,6 +191,32 @@ async fn a_client_that_leaves_is_counted_until_its_request_ends() {
     assert!(has("idempotency_detached 0") && has("idempotency_running 0"), "{}", shown.render());
 }
 
+// Gauges of an outbox are summed over processes: a relay that is dropped at work takes its part back.
+#[tokio::test]
+async fn a_relay_that_is_dropped_counts_nothing_any_more() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let shown = recorder.handle();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let folder = tempfile::tempdir().unwrap();
+    let keys = SqliteStore::open(folder.path().join("t.sqlite")).await.unwrap();
+    keys.migrate().await.unwrap();
+    let outbox = Outbox::new(keys.pool().clone()).await.unwrap();
+    let mut transaction = keys.pool().begin().await.unwrap();
+    outbox.enqueue(&mut transaction, &Event::new("elsewhere", "t", "e", "/src")).await.unwrap();
+    transaction.commit().await.unwrap();
+    let has = |line: &str| shown.render().lines().any(|shown| shown == line);
+    let counted = async {
+        while !has("idempotency_outbox_events{state=\"pending\"} 1") {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        ended = Relay::new(outbox).publisher("broker", Picky).run(std::future::pending()) => panic!("{ended:?}"),
+        seen = tokio::time::timeout(Duration::from_secs(60), counted) => seen.expect("it is counted every 15 s"),
+    }
+    assert!(has("idempotency_outbox_events{state=\"pending\"} 0"), "{}", shown.render());
+}
+
 fn series(text: &str) -> usize {
     text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count()
 }

@@ -365,6 +365,10 @@ impl<DB: OutboxDialect> Driver<DB> {
 
 impl<DB: OutboxDialect> Drop for Driver<DB> {
     fn drop(&mut self) {
+        if self.counted {
+            // Dropped at work: whoever follows counts from now on.
+            series::outbox(&Stats::default());
+        }
         if let Ok(queue) = self.desk.queue() {
             queue.vanish(&self.membership.member);
         }
