@@ -33,12 +33,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     match std::env::args().nth(1).as_deref() {
         Some("parked-bare") => runtime.block_on(parked(service_fn(park))),
         Some("parked-guarded") => runtime.block_on(parked(layer().layer(service_fn(park)))),
-        // For a profiler that counts instructions: `overhead count first 2000`.
+        // For a profiler that counts instructions: `overhead count first 2000`, and `recorder` where metrics are recorded,
+        // `named` where the layer has a name in them too.
         Some("count") => {
             let words: Vec<_> = std::env::args().skip(2).collect();
             let times = words.get(1).and_then(|times| times.parse().ok()).unwrap_or(PER_ROUND);
             let what = words.first().cloned().unwrap_or_default();
-            runtime.block_on(runtime.spawn(async move { count(&what, times).await }))?;
+            let has = |word: &str| words.iter().any(|given| given == word);
+            if has("recorder") {
+                metrics_exporter_prometheus::PrometheusBuilder::new().install_recorder()?;
+            }
+            let route = has("named").then_some("/payments");
+            runtime.block_on(runtime.spawn(async move { count(&what, times, route).await }))?;
         }
         _ => {
             runtime.block_on(runtime.spawn(times()))?;
@@ -163,8 +169,9 @@ async fn spawned() -> Duration {
 }
 
 /// Work for a profiler: as many requests of one kind, and nothing else of note.
-async fn count(what: &str, times: usize) {
-    let mut guarded = layer().layer(service_fn(handle));
+async fn count(what: &str, times: usize, route: Option<&'static str>) {
+    let layer = route.map_or_else(layer, |route| layer().route(route));
+    let mut guarded = layer.layer(service_fn(handle));
     match what {
         "bare" => {
             send(&mut service_fn(handle), (0..times).map(request).collect()).await;

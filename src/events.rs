@@ -1,5 +1,7 @@
 //! Every event that is counted and logged, in one place. The other series are in `series`.
 
+use std::sync::Arc;
+
 /// Something worth counting. Log lines and counters carry these names and nothing of a request (H9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
@@ -153,28 +155,71 @@ impl Event {
 
 /// Counts and logs an event.
 pub(crate) fn emit(event: Event) {
-    record(event, None);
+    Of::Process.emit(event);
 }
 
 /// Counts and logs an event with the error behind it.
 pub(crate) fn emit_error(event: Event, error: &crate::Error) {
-    record(event, Some(error));
+    Of::Process.emit_error(event, error);
 }
 
-fn record(event: Event, error: Option<&crate::Error>) {
-    #[cfg(feature = "metrics")]
-    metrics::counter!(crate::series::EVENTS, "event" => event.name()).increment(1);
-    #[cfg(feature = "tracing")]
-    {
-        let name = event.name();
-        let error = error.map(|error| error as &(dyn std::error::Error + 'static));
-        match event.severity() {
-            tracing::Level::ERROR => tracing::error!(event = name, error, "idempotency"),
-            tracing::Level::WARN => tracing::warn!(event = name, error, "idempotency"),
-            _ => tracing::debug!(event = name, error, "idempotency"),
-        }
+/// What an event belongs to, where that has a name from a set that is fixed when a process starts: then the name is a label.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Of<'a> {
+    /// Nothing that has a name.
+    Process,
+    /// A layer that was given one.
+    Route(&'static str),
+    /// An inbox, or a destination that a relay has a publisher for.
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "sqlite", feature = "mysql")),
+        allow(dead_code, reason = "for inboxes and relays")
+    )]
+    Named(Kind, &'a Arc<str>),
+}
+
+/// Labels whose values hosts choose when they build something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(any(feature = "postgres", feature = "sqlite", feature = "mysql")),
+    allow(dead_code, reason = "for inboxes and relays")
+)]
+pub(crate) enum Kind {
+    Consumer,
+    Destination,
+}
+
+impl Of<'_> {
+    pub(crate) fn emit(self, event: Event) {
+        self.record(event, None);
     }
-    let _ = (event.name(), error);
+
+    pub(crate) fn emit_error(self, event: Event, error: &crate::Error) {
+        self.record(event, Some(error));
+    }
+
+    fn record(self, event: Event, error: Option<&crate::Error>) {
+        let name = event.name();
+        #[cfg(feature = "metrics")]
+        crate::series::event(name, self);
+        #[cfg(feature = "tracing")]
+        {
+            let error = error.map(|error| error as &(dyn std::error::Error + 'static));
+            let route = if let Self::Route(route) = self { Some(route) } else { None };
+            let named = |kind| if let Self::Named(of, name) = self { (of == kind).then_some(&**name) } else { None };
+            let (consumer, destination) = (named(Kind::Consumer), named(Kind::Destination));
+            match event.severity() {
+                tracing::Level::ERROR => {
+                    tracing::error!(event = name, route, consumer, destination, error, "idempotency");
+                }
+                tracing::Level::WARN => {
+                    tracing::warn!(event = name, route, consumer, destination, error, "idempotency");
+                }
+                _ => tracing::debug!(event = name, route, consumer, destination, error, "idempotency"),
+            }
+        }
+        let _ = (name, error);
+    }
 }
 
 /// All names, as the text of this file has them, and the kinds of refusals.

@@ -162,11 +162,37 @@ pub mod failures {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use crate::policy::{Decision, Policy};
     use crate::problem::{ProblemKind, TYPE_PREFIX};
 
     const PROTOCOL: &str = include_str!("../docs/protocol.md");
+
+    // Every guide is in the rendered documentation, so that its blocks are doc tests, and can be found from the README.
+    #[test]
+    fn every_guide_is_mounted_and_linked() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let text = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
+        // These are parts of the text of an item.
+        let parts =
+            [("deterministic_ids.md", text("src/derive.rs")), ("outbox_buckets.md", text("src/outbox/bucket.rs"))];
+        let (guides, readme, mut found) = (text("src/guide.rs"), text("README.md"), 0);
+        for file in std::fs::read_dir(root.join("docs")).unwrap() {
+            let name = file.unwrap().file_name().into_string().unwrap();
+            let Some(module) = name.strip_suffix(".md") else { continue };
+            found += 1;
+            if let Some((_, item)) = parts.iter().find(|(part, _)| *part == name) {
+                assert!(item.contains(&format!("docs/{name}")), "{name} is in no item");
+                continue;
+            }
+            assert!(guides.contains(&format!("include_str!(\"../docs/{name}\")")), "{name} is not mounted");
+            assert!(guides.contains(&format!("pub mod {module} {{")), "{name} has no module of its name");
+            assert!(guides.contains(&format!("//! - [`{module}`]: ")), "{name} is not in the list of guides");
+            assert!(readme.contains(&format!("](docs/{name})")), "the README has no link to {name}");
+        }
+        assert!(found > 15);
+    }
 
     // H42, H43
     #[test]

@@ -31,10 +31,10 @@
 //! ```
 //!
 //! # Guides
-//! The folder `docs` holds a quickstart, the protocol for clients, guides to transactions, to webhooks and queues, to
-//! clients, to operations that need no key and to testing, and a list of failures that others met. In the rendered
-//! documentation they are the modules `guide::quickstart`, `guide::protocol`, `guide::transactions`, `guide::messages`,
-//! `guide::clients`, `guide::by_design`, `guide::testing` and `guide::failures`.
+//! The folder `docs` holds a quickstart, the protocol for clients, guides to stores, transactions, foreign calls, webhooks
+//! and queues, the outbox, clients, operations that need no key, testing, operating and telemetry, a list of failures that
+//! others met, and benchmarks. In the rendered documentation they are modules of `guide`: `guide::quickstart`,
+//! `guide::stores` and so on.
 //! `ARCHITECTURE.md` tells how the crate is built; marks such as H29 or S11 in this documentation are rules that it
 //! lists.
 //!

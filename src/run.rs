@@ -119,6 +119,9 @@ impl Running {
     ///
     /// # Errors
     /// See [`TxError`].
+    ///
+    /// # Cancel safety
+    /// As [`Tx::take`]: dropping the future leaves the transaction takeable.
     #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     pub async fn tx<DB: Dialect>(&self) -> Result<Tx<DB>, TxError> {
         Tx::take(&self.extensions).await

@@ -1,15 +1,21 @@
 //! Every series of metrics, in one place: names, kinds, labels, and the calls that count.
 //!
 //! Without the feature `metrics` each call is nothing. Labels have values from sets that are fixed when a process starts:
-//! names in this crate's text and names that the host gives to its tables. Nothing of a request is among them (H9).
+//! names in this crate's text, and names that the host gives to its tables, layers, inboxes and destinations when it builds
+//! them. Nothing of a request is among them (H9), not even the template of its path: a layer's name is text of the host's
+//! source.
 
+#[cfg(any(feature = "metrics", feature = "postgres", feature = "sqlite", feature = "mysql"))]
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Events by name: see `events`.
 #[cfg(feature = "metrics")]
-pub(crate) const EVENTS: &str = "idempotency_events_total";
+use crate::events::{Kind, Of};
+
 #[cfg(any(feature = "metrics", test))]
 mod name {
+    /// Events by name: see `events`.
+    pub(super) const EVENTS: &str = "idempotency_events_total";
     pub(super) const CLAIM: &str = "idempotency_claim_seconds";
     pub(super) const SETTLE: &str = "idempotency_settle_seconds";
     pub(super) const RUNNING: &str = "idempotency_running";
@@ -31,17 +37,17 @@ mod name {
 /// Name, kind, label, what it says: the table of `docs/telemetry.md`, which a test compares with it.
 #[cfg(test)]
 pub(crate) const ALL: &[[&str; 4]] = &[
-    ["idempotency_events_total", "counter", "`event`", "what has happened: see below"],
-    [name::CLAIM, "histogram", "`outcome`", "how long the store took to answer a claim"],
-    [name::SETTLE, "histogram", "`outcome`", "how long it took to store an answer and commit"],
+    [name::EVENTS, "counter", "`event`, `route`, `consumer`, `destination`", "what has happened: see below"],
+    [name::CLAIM, "histogram", "`outcome`, `route`", "how long the store took to answer a claim"],
+    [name::SETTLE, "histogram", "`outcome`, `route`", "how long it took to store an answer and commit"],
     [name::RUNNING, "gauge", "", "handlers that run under a key now"],
     [name::DETACHED, "gauge", "", "those among them, and claims, whose client has left"],
     [name::WAITING, "gauge", "", "requests that wait for another one of their key"],
     [name::RENEWALS, "counter", "`outcome`", "renewals of leases: `renewed`, `failed` or `lost`"],
     [name::PURGED, "counter", "`table`", "rows that a purger has deleted, by the name you gave the table"],
     [name::PURGE_LAG, "gauge", "`table`", "how long the oldest expired row waits for its purge"],
-    [name::PUBLISHED, "counter", "", "events that a destination has acked, by this process"],
-    [name::FAILED, "counter", "", "attempts to publish that have failed and counted"],
+    [name::PUBLISHED, "counter", "`destination`", "events that a destination has acked, by this process"],
+    [name::FAILED, "counter", "`destination`", "attempts to publish that have failed and counted"],
     [
         name::EVENTS_OF_OUTBOX,
         "gauge",
@@ -51,11 +57,38 @@ pub(crate) const ALL: &[[&str; 4]] = &[
     [name::OLDEST, "gauge", "", "the age of the oldest pending event"],
 ];
 
+/// An event has happened.
+#[cfg(feature = "metrics")]
+pub(crate) fn event(event: &'static str, of: Of<'_>) {
+    let counter = match of {
+        Of::Process => metrics::counter!(name::EVENTS, "event" => event),
+        Of::Route(route) => metrics::counter!(name::EVENTS, "event" => event, "route" => route),
+        Of::Named(kind, name) => {
+            let label = match kind {
+                Kind::Consumer => "consumer",
+                Kind::Destination => "destination",
+            };
+            metrics::counter!(name::EVENTS, "event" => event, label => Arc::clone(name))
+        }
+    };
+    counter.increment(1);
+}
+
+/// How long something took, of a layer that has a name or none.
+#[cfg(feature = "metrics")]
+fn took(name: &'static str, outcome: &'static str, route: Option<&'static str>, took: Duration) {
+    let histogram = match route {
+        None => metrics::histogram!(name, "outcome" => outcome),
+        Some(route) => metrics::histogram!(name, "outcome" => outcome, "route" => route),
+    };
+    histogram.record(took.as_secs_f64());
+}
+
 /// A claim was answered.
-pub(crate) fn claimed(outcome: &'static str, took: Duration) {
+pub(crate) fn claimed(outcome: &'static str, route: Option<&'static str>, after: Duration) {
     #[cfg(feature = "metrics")]
-    metrics::histogram!(name::CLAIM, "outcome" => outcome).record(took.as_secs_f64());
-    let _ = (outcome, took);
+    took(name::CLAIM, outcome, route, after);
+    let _ = (outcome, route, after);
 }
 
 /// When something began that is measured; nothing where nobody measures.
@@ -74,10 +107,10 @@ impl Stopwatch {
     }
 
     /// A settlement was answered.
-    pub(crate) fn settled(self, outcome: &'static str) {
+    pub(crate) fn settled(self, outcome: &'static str, route: Option<&'static str>) {
         #[cfg(feature = "metrics")]
-        metrics::histogram!(name::SETTLE, "outcome" => outcome).record(self.began.elapsed().as_secs_f64());
-        let _ = outcome;
+        took(name::SETTLE, outcome, route, self.began.elapsed());
+        let _ = (outcome, route);
     }
 }
 
@@ -168,15 +201,15 @@ pub(crate) fn purge_lag(table: &'static str, lag: Duration) {
     let _ = (table, lag);
 }
 
-/// What a relay has published since it last said so, and attempts that failed.
+/// What a relay has published to one of its destinations since it last said so, and attempts that failed.
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
-pub(crate) fn relayed(published: u64, failed: u64) {
+pub(crate) fn relayed(destination: &Arc<str>, published: u64, failed: u64) {
     #[cfg(feature = "metrics")]
     if published + failed > 0 {
-        metrics::counter!(name::PUBLISHED).increment(published);
-        metrics::counter!(name::FAILED).increment(failed);
+        metrics::counter!(name::PUBLISHED, "destination" => Arc::clone(destination)).increment(published);
+        metrics::counter!(name::FAILED, "destination" => Arc::clone(destination)).increment(failed);
     }
-    let _ = (published, failed);
+    let _ = (destination, published, failed);
 }
 
 /// How an outbox stands.
@@ -230,11 +263,17 @@ mod tests {
     #[test]
     fn the_dashboard_shows_every_series_and_asks_for_no_other() {
         let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).unwrap();
+        let of = |series: &str| ALL.iter().find(|[name, ..]| *name == series).map_or("", |[_, _, labels, _]| *labels);
         let mut asked = std::collections::BTreeSet::new();
         for panel in dashboard["panels"].as_array().unwrap() {
             for target in panel["targets"].as_array().unwrap() {
                 let text = target["expr"].as_str().unwrap();
                 let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+                let labels = text.split("by (").skip(1).flat_map(|by| by.split(')').next().unwrap().split(", "));
+                let has = |label: &str| words.clone().any(|word| of(word).contains(&format!("`{label}`")));
+                for label in labels.filter(|label| *label != "le") {
+                    assert!(has(label), "no series of {text} has {label}");
+                }
                 for word in words.filter(|word| word.starts_with("idempotency_")) {
                     let word =
                         ["_bucket", "_sum", "_count"].iter().find_map(|end| word.strip_suffix(end)).unwrap_or(word);

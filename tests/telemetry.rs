@@ -11,7 +11,9 @@ use axum::body::Body;
 use axum::routing::post;
 use http::{Request, StatusCode};
 use idempotency::inbox::{Inbox, Message, MessageId, Processed};
-use idempotency::outbox::{Event, Outbox};
+use idempotency::outbox::publish::{Answer, Publisher, Publishing, Reason};
+use idempotency::outbox::relay::Relay;
+use idempotency::outbox::{Event, Outbox, PendingEvent};
 use idempotency::purge::Purger;
 use idempotency::{IdempotencyLayer, MemoryStore, Scope, SqliteStore};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
@@ -20,7 +22,23 @@ use tower::ServiceExt;
 /// Stands in every key, path, body, header value, scope, message and event of these tests, and nowhere else.
 const SECRET: &str = "s3cr3t";
 const KEYS: usize = 10_000;
+const TOPICS: usize = 10_000;
 const MESSAGES: usize = 1_000;
+/// So many events are for destinations that the relay does not know, and so many are for its own at first.
+const ELSEWHERE: u64 = 20;
+const PICKED: usize = 20;
+const MOST: u32 = 100_000;
+const ROUTE: &str = "/{*path}";
+
+/// Refuses one event in ten for good.
+struct Picky;
+
+impl Publisher for Picky {
+    fn publish(&self, event: Arc<PendingEvent>) -> Publishing<'_> {
+        let refused = event.event().topic().ends_with('7');
+        Box::pin(async move { if refused { Answer::never(Reason::Rejected) } else { Answer::ACKED } })
+    }
+}
 
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
@@ -36,7 +54,7 @@ impl io::Write for Log {
     }
 }
 
-// H9, case K19: ten thousand keys and paths and a thousand topics make no more series than one, and none is logged.
+// H9, case K19: ten thousand keys and paths and ten thousand topics make no more series than one, and none is logged.
 #[tokio::test]
 async fn nothing_of_a_request_is_in_a_series_or_a_log_line() {
     let log = Log::default();
@@ -55,8 +73,8 @@ async fn nothing_of_a_request_is_in_a_series_or_a_log_line() {
 
     let store = MemoryStore::new();
     let scope = Scope::from_fn(|parts| Some(parts.headers.get("x-tenant")?.to_str().ok()?.to_owned()));
-    let layer = IdempotencyLayer::new(store.clone(), scope).require_key();
-    let app = Router::new().route("/{*path}", post(async || "paid")).layer(layer);
+    let layer = IdempotencyLayer::new(store.clone(), scope).require_key().route(ROUTE);
+    let app = Router::new().route(ROUTE, post(async || "paid")).layer(layer);
     let one = async |n: usize, body: &str, key: &str| {
         let request = Request::post(format!("/{SECRET}/{n}"))
             .header("x-tenant", format!("{SECRET}-{}", n % 100))
@@ -80,7 +98,9 @@ async fn nothing_of_a_request_is_in_a_series_or_a_log_line() {
     for expected in ["idempotency_claim_seconds", "idempotency_settle_seconds", "idempotency_running 0"] {
         assert!(shown.render().contains(expected), "{expected}: {}", shown.render());
     }
-    assert!(shown.render().contains(&format!("idempotency_events_total{{event=\"replayed\"}} {KEYS}")));
+    assert!(
+        shown.render().contains(&format!("idempotency_events_total{{event=\"replayed\",route=\"{ROUTE}\"}} {KEYS}"))
+    );
 
     let folder = tempfile::tempdir().unwrap();
     let keys = SqliteStore::open(folder.path().join("t.sqlite")).await.unwrap();
@@ -101,16 +121,51 @@ async fn nothing_of_a_request_is_in_a_series_or_a_log_line() {
         let again = inbox.process(&message, async |_| Ok::<_, sqlx::Error>(())).await;
         assert!(matches!(again.unwrap(), Processed::Duplicate));
     };
+    let served = async |events: Vec<Event>| {
+        let mut transaction = pool.begin().await.unwrap();
+        outbox.enqueue_all(&mut transaction, &events).await.unwrap();
+        transaction.commit().await.unwrap();
+        let relay = Relay::new(outbox.clone()).publisher("broker", Picky);
+        // Until all of them have left or wait for somebody.
+        let drained = async {
+            while outbox.stats().await.unwrap().pending > outbox.failing(MOST).await.unwrap().len() as u64 + ELSEWHERE {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        relay.run(drained).await.unwrap()
+    };
+    let topic = |n: usize| {
+        let key = format!("{SECRET}{n}");
+        Event::new("broker", format!("{SECRET}-{n}"), key.clone(), "/src").payload("text/plain", key.clone()).key(key)
+    };
+    let elsewhere = |n: u64| Event::new(format!("{SECRET}-{n}"), SECRET, SECRET, "/src").payload("text/plain", SECRET);
     message(0).await;
+    let mut first: Vec<Event> = (0..ELSEWHERE).map(elsewhere).collect();
+    first.extend((0..PICKED).map(topic));
+    served(first).await;
     purger.purge_once().await.unwrap();
     let before = series(&shown.render());
     for n in 1..MESSAGES {
         message(n).await;
     }
+    for from in (0..TOPICS).step_by(500) {
+        served((from..from + 500).map(|n| topic(PICKED + n)).collect()).await;
+    }
     purger.purge_once().await.unwrap();
-    assert_eq!(series(&shown.render()), before);
-    assert!(!shown.render().contains(SECRET));
+    let text = shown.render();
+    assert_eq!(series(&text), before);
+    assert!(!text.contains(SECRET));
     assert!(before < 80, "{before} series");
+    for expected in [
+        format!("idempotency_events_total{{event=\"message_processed\",consumer=\"billing\"}} {MESSAGES}"),
+        "idempotency_events_total{event=\"outbox_event_blocked\",destination=\"broker\"}".to_owned(),
+        "idempotency_outbox_failed_attempts_total{destination=\"broker\"}".to_owned(),
+        "idempotency_outbox_published_total{destination=\"broker\"}".to_owned(),
+        format!("idempotency_events_total{{event=\"executed\",route=\"{ROUTE}\"}} {KEYS}"),
+    ] {
+        assert!(text.contains(&expected), "{expected}: {text}");
+    }
+    every_label_is_in_the_guide(&text);
 
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(text.contains("event=\"replayed\"") && text.contains("message_duplicate"), "nothing is logged");
@@ -136,6 +191,48 @@ async fn a_client_that_leaves_is_counted_until_its_request_ends() {
     assert!(has("idempotency_detached 0") && has("idempotency_running 0"), "{}", shown.render());
 }
 
+// Gauges of an outbox are summed over processes: a relay that is dropped at work takes its part back.
+#[tokio::test]
+async fn a_relay_that_is_dropped_counts_nothing_any_more() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let shown = recorder.handle();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let folder = tempfile::tempdir().unwrap();
+    let keys = SqliteStore::open(folder.path().join("t.sqlite")).await.unwrap();
+    keys.migrate().await.unwrap();
+    let outbox = Outbox::new(keys.pool().clone()).await.unwrap();
+    let mut transaction = keys.pool().begin().await.unwrap();
+    outbox.enqueue(&mut transaction, &Event::new("elsewhere", "t", "e", "/src")).await.unwrap();
+    transaction.commit().await.unwrap();
+    let has = |line: &str| shown.render().lines().any(|shown| shown == line);
+    let counted = async {
+        while !has("idempotency_outbox_events{state=\"pending\"} 1") {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        ended = Relay::new(outbox).publisher("broker", Picky).run(std::future::pending()) => panic!("{ended:?}"),
+        seen = tokio::time::timeout(Duration::from_secs(60), counted) => seen.expect("it is counted every 15 s"),
+    }
+    assert!(has("idempotency_outbox_events{state=\"pending\"} 0"), "{}", shown.render());
+}
+
 fn series(text: &str) -> usize {
     text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count()
+}
+
+/// What a scrape shows, compared with the table of the guide. A histogram's buckets have the exporter's own `le`.
+fn every_label_is_in_the_guide(text: &str) {
+    let guide = include_str!("../docs/telemetry.md");
+    for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        let (name, labels) = line.split_once('{').unwrap_or((line.split(' ').next().unwrap(), ""));
+        let name = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        let row =
+            guide.lines().find(|row| row.starts_with(&format!("| `{name}` |"))).unwrap_or_else(|| panic!("{name}"));
+        let known = row.split('|').nth(3).unwrap();
+        let labels = labels.rsplit_once('}').map_or("", |(labels, _)| labels);
+        for label in labels.split("\",").filter_map(|label| label.split('=').next()).filter(|label| !label.is_empty()) {
+            assert!(label == "le" || known.contains(&format!("`{label}`")), "{line}: the guide has no {label}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use super::{Accept, Inbox, InboxDialect, Message};
 use crate::db::InTransaction;
 use crate::db::inbox::{Met, New, Rows, Whose};
 use crate::error::{Error, ErrorKind};
-use crate::events::{Event, emit};
+use crate::events::{Event, Of};
 
 /// How many messages [`Inbox::accept_all`] takes at once. On Postgres each of them holds an advisory lock until the
 /// transaction ends, and all transactions of a server share one table of locks.
@@ -95,7 +95,7 @@ impl<DB: InboxDialect> Inbox<DB> {
                 accepted.push(false);
                 places.next();
             }
-            tell(&answer);
+            tell(shared.of(), &answer);
             told.push(answer);
         }
         Ok(told)
@@ -131,8 +131,8 @@ fn same_or_not<DB: InboxDialect>(same: bool) -> Accept<DB> {
 }
 
 /// Names what was told in logs and counters.
-fn tell<DB: InboxDialect>(answer: &Accept<DB>) {
-    emit(match answer {
+fn tell<DB: InboxDialect>(of: Of<'_>, answer: &Accept<DB>) {
+    of.emit(match answer {
         // It is told when it is committed or not.
         Accept::First(_) => return,
         Accept::Duplicate => Event::MessageDuplicate,

@@ -10,7 +10,7 @@ use sqlx::Pool;
 use super::{Inbox, InboxDialect, Part, Shared};
 use crate::db::inbox::{Rows, Settings};
 use crate::error::{Error, ErrorKind};
-use crate::events::{Event, emit};
+use crate::events::{Event, Kind, Of};
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 use crate::store::Isolation;
 
@@ -103,13 +103,16 @@ impl<DB: InboxDialect> InboxBuilder<DB> {
         let Some(consumer) = Part::new(&self.consumer) else {
             return Err(Error::with_source(ErrorKind::Setup, "an inbox needs the name of its consumer"));
         };
+        let name: Arc<str> = String::from_utf8_lossy(&self.consumer).into();
         if self.redelivery_horizon.is_some_and(|horizon| horizon > self.retention) {
-            emit(Event::RedeliveryBeyondRetention);
+            Of::Named(Kind::Consumer, &name).emit(Event::RedeliveryBeyondRetention);
         }
         let Self { pool, settings, retention, wait, retry_after, poison_after, .. } = self;
         let rows = DB::Inbox::open(pool, settings).await?;
         let running = Arc::default();
-        Ok(Inbox { shared: Arc::new(Shared { rows, consumer, retention, wait, retry_after, poison_after, running }) })
+        Ok(Inbox {
+            shared: Arc::new(Shared { rows, consumer, name, retention, wait, retry_after, poison_after, running }),
+        })
     }
 }
 

@@ -12,6 +12,7 @@ use crate::db::inbox::{Identity, Rows};
 use crate::error::Error;
 #[cfg(doc)]
 use crate::error::ErrorKind;
+use crate::events::{Kind, Of};
 use crate::purge::Batch;
 
 /// Marks messages as processed, each in the transaction of its effects. Clones share everything.
@@ -46,6 +47,8 @@ pub struct Inbox<DB: InboxDialect> {
 pub(super) struct Shared<DB: InboxDialect> {
     pub(super) rows: DB::Inbox,
     pub(super) consumer: Part,
+    /// The same as a label.
+    pub(super) name: Arc<str>,
     pub(super) retention: Duration,
     /// How long a busy message is waited for.
     pub(super) wait: Duration,
@@ -61,6 +64,9 @@ impl<DB: InboxDialect> Inbox<DB> {
     ///
     /// # Errors
     /// As [`InboxBuilder::build`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
     pub async fn new(pool: Pool<DB>, consumer: impl AsRef<[u8]>) -> Result<Self, Error> {
         Self::builder(pool, consumer).build().await
     }
@@ -130,6 +136,11 @@ impl<DB: InboxDialect> Inbox<DB> {
 }
 
 impl<DB: InboxDialect> Shared<DB> {
+    /// What the events of its messages belong to.
+    pub(super) fn of(&self) -> Of<'_> {
+        Of::Named(Kind::Consumer, &self.name)
+    }
+
     pub(super) fn identity(&self, id: &MessageId) -> Identity {
         Identity { consumer: self.consumer.clone(), id: id.clone() }
     }

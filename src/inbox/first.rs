@@ -14,7 +14,7 @@ use crate::db::inbox::{Lent, Met, Own, Rows, Whose};
 use crate::db::slot::{Closed, Slot, Start, Starting};
 use crate::db::{Tx, TxError};
 use crate::error::{Error, ErrorKind};
-use crate::events::{Event, emit, emit_error};
+use crate::events::{Event, Of};
 
 /// How long the end of a transaction may take: a server that has stopped answering must not hold up a consumer.
 const END: Duration = Duration::from_secs(10);
@@ -91,7 +91,7 @@ impl<DB: InboxDialect> Inbox<DB> {
             let opened = self.open_now(place.clone(), message).await?;
             let is_busy = matches!(opened, Opened::Busy { .. });
             if !is_busy || !pace.wait().await {
-                opened.tell();
+                opened.tell(self.shared.of());
                 return Ok(opened);
             }
         }
@@ -129,8 +129,8 @@ impl<DB: InboxDialect> Inbox<DB> {
 
 impl<DB: InboxDialect> Opened<DB> {
     /// Names what was told in logs and counters.
-    pub(super) fn tell(&self) {
-        emit(match self {
+    pub(super) fn tell(&self, of: Of<'_>) {
+        of.emit(match self {
             // It is told when it is committed or not.
             Self::First(_) => return,
             Self::Duplicate => Event::MessageDuplicate,
@@ -184,7 +184,7 @@ impl<DB: InboxDialect> First<DB> {
             Closed::Intact(transaction) => {
                 match timeout(END, rows.commit(self.lending.lent(transaction), &self.own)).await {
                     Ok(Ok(())) => {
-                        emit(Event::MessageProcessed);
+                        self.lending.shared.of().emit(Event::MessageProcessed);
                         return Ok(());
                     }
                     Ok(Err(uncommitted)) => (uncommitted.error, uncommitted.lent),
@@ -197,7 +197,7 @@ impl<DB: InboxDialect> First<DB> {
         if let Some(lent) = lent {
             self.undo(lent, is_failure(error.kind())).await;
         }
-        emit_error(Event::MessageFailed, &error);
+        self.lending.shared.of().emit_error(Event::MessageFailed, &error);
         Err(error)
     }
 
@@ -206,7 +206,7 @@ impl<DB: InboxDialect> First<DB> {
     /// # Cancel safety
     /// Dropped, it is rolled back; the failure may not be counted.
     pub async fn fail(self) {
-        emit(Event::MessageFailed);
+        self.lending.shared.of().emit(Event::MessageFailed);
         self.end(true).await;
     }
 
@@ -236,9 +236,9 @@ impl<DB: InboxDialect> First<DB> {
         match timeout(END, shared.rows.undo(lent, failed)).await {
             Ok(Ok(())) => {}
             // On a connection that does not answer the server rolls back, when it finds out.
-            Ok(Err(error)) => emit_error(Event::MessageNotCounted, &DB::Inbox::error(error)),
+            Ok(Err(error)) => shared.of().emit_error(Event::MessageNotCounted, &DB::Inbox::error(error)),
             Err(elapsed) => {
-                emit_error(Event::MessageNotCounted, &Error::with_source(ErrorKind::Unavailable, elapsed));
+                shared.of().emit_error(Event::MessageNotCounted, &Error::with_source(ErrorKind::Unavailable, elapsed));
             }
         }
     }

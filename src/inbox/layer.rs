@@ -11,7 +11,7 @@ use tower_service::Service;
 use super::source::{IdError, IdSource, Incoming};
 use super::{Inbox, InboxDialect, InboxTx, Message, Opened, Processed};
 use crate::error::{Error, ErrorKind};
-use crate::events::{Event, emit};
+use crate::events::Event;
 use crate::layer::unwind::Caught;
 
 /// Makes a service of messages process each of them once: what [`Inbox::process`] is for a function.
@@ -194,7 +194,7 @@ where
             Err(DeliveryError::Service(error))
         }
         Err(_) => {
-            emit(Event::Panicked);
+            inbox.shared.of().emit(Event::Panicked);
             first.fail().await;
             Err(DeliveryError::Panicked)
         }

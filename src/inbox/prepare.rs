@@ -53,16 +53,16 @@ impl<DB: InboxDialect> Inbox<DB> {
         let shared = &self.shared;
         let Some(place) = shared.running.enter(message.id()) else {
             let retry_after = shared.retry_after;
-            Opened::<DB>::Busy { retry_after }.tell();
+            Opened::<DB>::Busy { retry_after }.tell(self.shared.of());
             return Ok(Prepared::Busy { retry_after });
         };
         match shared.rows.peek(&shared.identity(message.id())).await.map_err(DB::Inbox::error)? {
             Some(stored) if is_same(stored.as_deref(), message) => {
-                Opened::<DB>::Duplicate.tell();
+                Opened::<DB>::Duplicate.tell(self.shared.of());
                 Ok(Prepared::Duplicate)
             }
             Some(_) => {
-                Opened::<DB>::Conflict.tell();
+                Opened::<DB>::Conflict.tell(self.shared.of());
                 Ok(Prepared::Conflict)
             }
             None => Ok(Prepared::Ready(Preparation {

@@ -25,7 +25,7 @@ use super::within::within;
 use super::{Shared, late};
 use crate::attempt::Attempt;
 use crate::error::{Error, ErrorKind};
-use crate::events::{Event, emit, emit_error};
+use crate::events::Event;
 use crate::policy::{Decision, Meaning, Outcome, Retention};
 use crate::problem::{Conflicted, Problem};
 use crate::record::{Answer, AnswerBody, Record};
@@ -169,11 +169,12 @@ impl<R: Body> HandledAnswer<R> {
         let (settlement, plan) = self.plan(shared, asked, ticket);
         let watch = series::Stopwatch::start();
         let settled = claim.settle(settlement).await;
-        watch.settled(match &settled {
+        let outcome = match &settled {
             Ok(Settled::Recorded) => "recorded",
             Ok(Settled::Superseded(_)) => "superseded",
             Err(_) => "error",
-        });
+        };
+        watch.settled(outcome, shared.config.route);
         self.settled((shared, asked, ticket), plan, settled, is_lease.then_some(attempt))
     }
 
@@ -184,7 +185,7 @@ impl<R: Body> HandledAnswer<R> {
         let event = match &settlement {
             Settlement::Commit(kept) | Settlement::Refuse(kept) => {
                 if matches!(kept.answer.body, AnswerBody::NotKept) {
-                    emit(Event::NotKept);
+                    shared.config.of().emit(Event::NotKept);
                 }
                 Event::Executed
             }
@@ -216,7 +217,7 @@ impl<R: Body> HandledAnswer<R> {
                         place.settled(|| record);
                     }
                 }
-                emit(plan.event);
+                shared.config.of().emit(plan.event);
                 self.into_reply()
             }
             Ok(Settled::Superseded(verdict)) => reply::of_verdict(verdict),
@@ -224,7 +225,7 @@ impl<R: Body> HandledAnswer<R> {
                 // The work is done and no transaction can undo it: the client gets its answer, and the key is held
                 // until it is recorded or its lease ends (H35).
                 Some(attempt) if error.kind() != ErrorKind::LeaseLost => {
-                    emit_error(Event::Unsaved, &error);
+                    shared.config.of().emit_error(Event::Unsaved, &error);
                     if let Some(control) = attempt.control() {
                         let settlement = self.settlement(&shared.config, asked);
                         shared.room.tasks.detach(late::record(Arc::clone(control), settlement));

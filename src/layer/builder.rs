@@ -177,6 +177,23 @@ impl<S: Store> IdempotencyLayer<S> {
         self.with(|config| config.caps = Caps { per_key, in_all })
     }
 
+    /// A name for the requests of this layer in metrics and log lines, such as `/payments/{id}`: the label `route` of what is
+    /// counted and measured of them. None by default.
+    ///
+    /// It is text of your source, so that no request can make a series. Clones of a layer share everything but what you set on
+    /// them: give each route a clone with a name of its own.
+    ///
+    /// ```
+    /// # use idempotency::{IdempotencyLayer, MemoryStore, Scope};
+    /// let layer = IdempotencyLayer::new(MemoryStore::new(), Scope::shared());
+    /// let (payments, refunds) = (layer.clone().route("/payments"), layer.route("/refunds"));
+    /// # let _ = (payments, refunds);
+    /// ```
+    #[must_use]
+    pub fn route(self, name: &'static str) -> Self {
+        self.with(|config| config.route = Some(name))
+    }
+
     /// Runs guarded requests *without protection* while the store cannot be reached, instead of 503; also where it does
     /// not answer in time because it has too much to do, which cannot be told apart. Each such run is counted and
     /// logged; a retry of it runs again. The handler gets an [`Attempt`](crate::Attempt) and, if the

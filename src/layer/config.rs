@@ -9,6 +9,7 @@ use http::{HeaderName, Method};
 
 use super::cache::ReplayCache;
 use super::inflight::Caps;
+use crate::events::Of;
 use crate::fingerprint::Fingerprinter;
 use crate::key::{KeyRules, KeySource};
 use crate::policy::{Policy, Unguarded};
@@ -59,6 +60,8 @@ pub(super) struct Config {
     pub(super) wait: Option<Duration>,
     pub(super) caps: Caps,
     pub(super) replay_cache: Option<Arc<ReplayCache>>,
+    /// Its name in metrics and log lines.
+    pub(super) route: Option<&'static str>,
 }
 
 #[derive(Clone)]
@@ -97,7 +100,13 @@ impl Config {
             wait: None,
             caps: Caps { per_key: 32, in_all: 1024 },
             replay_cache: None,
+            route: None,
         }
+    }
+
+    /// What the events of its requests belong to.
+    pub(super) fn of(&self) -> Of<'static> {
+        self.route.map_or(Of::Process, Of::Route)
     }
 
     /// Whether the layer has anything to do with this request (H1, H3). A CORS preflight never needs a key.

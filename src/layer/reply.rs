@@ -8,7 +8,7 @@ use super::body::ResponseBody;
 use super::config::Config;
 use super::grpc::{self, Wire};
 use crate::error::{Error, ErrorKind};
-use crate::events::{Event, emit, emit_error};
+use crate::events::{Event, emit_error};
 use crate::problem::{Problem, ProblemKind};
 use crate::record::{Answer, AnswerBody};
 use crate::store::Verdict;
@@ -41,7 +41,7 @@ impl<R: Body> Reply<R> {
             Self::Fresh(response) => response,
             Self::Replay(answer) => replay(answer),
             Self::Refused(problem) => {
-                emit(Event::Refused(problem.kind().slug()));
+                config.of().emit(Event::Refused(problem.kind().slug()));
                 let response = match wire {
                     Wire::Http => config.renderer.response(problem),
                     Wire::Grpc => grpc::refusal(problem),
@@ -64,7 +64,7 @@ impl<R: Body> Reply<R> {
             response.headers_mut().insert(name, value);
         }
         if replayed {
-            emit(Event::Replayed);
+            config.of().emit(Event::Replayed);
             response.headers_mut().insert(config.replayed_header.clone(), HeaderValue::from_static("true"));
         } else {
             // A handler that passes on the answer of another service may have taken over its mark.

@@ -24,7 +24,7 @@ use super::within::within;
 use super::{GuardedBy, Room, Shared, keyless};
 use crate::attempt::{Attempt, overdue};
 use crate::error::{Error, ErrorKind};
-use crate::events::{Event, emit};
+use crate::events::{Event, Of};
 use crate::series;
 use crate::store::{Claim, ClaimRequest, Settlement, Store, Verdict};
 
@@ -126,7 +126,7 @@ impl<S: Store, Svc> Story<S, Svc> {
             }
             let asked_at = Instant::now();
             let verdict = ask(&self.shared, &self.claim).await;
-            series::claimed(named(&verdict), asked_at.elapsed());
+            series::claimed(named(&verdict), self.shared.config.route, asked_at.elapsed());
             self = match self.heed(verdict) {
                 Ok(story) => story,
                 Err(told) => return told,
@@ -142,7 +142,7 @@ impl<S: Store, Svc> Story<S, Svc> {
                 }
                 return Told::End(End::Reply(reply::failed(&overdue())));
             };
-            let (unfinished, running) = (Unfinished, series::Running::begin());
+            let (unfinished, running) = (Unfinished(self.shared.config.of()), series::Running::begin());
             // The call itself may panic, before there is a future.
             let answered = Caught::calling(|| self.inner.call(request)).await;
             // Boxed, as is what happens seldom, so that a request whose handler runs is no larger than it must be.
@@ -232,7 +232,7 @@ impl<S: Store, Svc> Story<S, Svc> {
         let Some(saved) = request.filter(|_| may_run) else {
             return End::Reply(reply::failed(&error));
         };
-        emit(Event::RanUnprotected);
+        config.of().emit(Event::RanUnprotected);
         let mut request = rebuild(saved, &shared.room);
         // Handlers that insist on an attempt and a transaction get them: a plain one, if the database can be reached
         // after all.
@@ -301,14 +301,14 @@ async fn conclude<S: Store, R: Body, E>(
         Released::Claim(claim) => Some(claim),
         Released::Beating(heartbeat) => heartbeat.stop().await,
     };
-    let Some(claim) = claim else { return Run::End(unsaved(handled)) };
+    let Some(claim) = claim else { return Run::End(unsaved(shared.config.of(), handled)) };
     let failed = match handled {
         Handled::Answer(answer) => return answer.settle((shared, asked, ticket), claim, attempt).await,
         // The claim is dropped and with it the key; the transaction follows when its holder lets go.
         Handled::Held(error) => return Run::End(End::Reply(reply::failed(&error))),
         Handled::ServiceError(error) => End::Error(error),
         Handled::Panicked(payload) => {
-            emit(Event::Panicked);
+            shared.config.of().emit(Event::Panicked);
             End::Panic(payload)
         }
     };
@@ -319,8 +319,8 @@ async fn conclude<S: Store, R: Body, E>(
 
 /// The claim is gone with the task that cared for it: the client gets what the handler did, and the lease ends by
 /// itself (H35).
-fn unsaved<R: Body, E>(handled: Handled<R, E>) -> End<R, E> {
-    emit(Event::Unsaved);
+fn unsaved<R: Body, E>(of: Of<'_>, handled: Handled<R, E>) -> End<R, E> {
+    of.emit(Event::Unsaved);
     match handled {
         Handled::Answer(answer) => End::Reply(answer.into_reply()),
         Handled::Held(error) => End::Reply(reply::failed(&error)),
@@ -330,7 +330,7 @@ fn unsaved<R: Body, E>(handled: Handled<R, E>) -> End<R, E> {
 }
 
 /// Tells of a run that was dropped before its settlement (case T07).
-struct Unfinished;
+struct Unfinished(Of<'static>);
 
 impl Unfinished {
     fn finished(self) {
@@ -340,6 +340,6 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        emit(Event::Dropped);
+        self.0.emit(Event::Dropped);
     }
 }

@@ -106,6 +106,9 @@ impl<DB: OutboxDialect> OutboxBuilder<DB> {
     /// [`ErrorKind::Setup`] for a server or a file that does not fit: Postgres before 13, MariaDB before 10.6, MySQL before
     /// 8.0, a read-only replica, a search path or a pool that leads to no schema, SQLite in memory or without WAL, a schema
     /// where there are none. [`ErrorKind::Unavailable`] if it cannot be reached. Whether the tables are there is not asked.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
     pub async fn build(self, pool: Pool<DB>) -> Result<Outbox<DB>, Error> {
         let queue = DB::Queue::open(pool, self.schema.as_deref()).await?;
         Ok(Outbox::on(queue.rows(), Some(queue), self.settings))

@@ -67,6 +67,9 @@ impl<DB: OutboxDialect> Outbox<DB> {
     ///
     /// # Errors
     /// As [`OutboxBuilder::build`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
     pub async fn new(pool: Pool<DB>) -> Result<Self, Error> {
         Self::builder().build(pool).await
     }

@@ -23,6 +23,9 @@ impl<DB: OutboxDialect> Outbox<DB> {
     ///
     /// # Errors
     /// See above.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn stats(&self) -> Result<Stats, Error> {
         self.ask(async |queue| queue.stats().await).await
     }
@@ -32,6 +35,9 @@ impl<DB: OutboxDialect> Outbox<DB> {
     ///
     /// # Errors
     /// See above.
+    ///
+    /// # Cancel safety
+    /// Dropped, it is done or undone.
     pub async fn pause(&self, destination: &str) -> Result<(), Error> {
         self.set_paused(destination, None, true).await
     }
@@ -40,6 +46,9 @@ impl<DB: OutboxDialect> Outbox<DB> {
     ///
     /// # Errors
     /// See above.
+    ///
+    /// # Cancel safety
+    /// Dropped, it is done or undone.
     pub async fn pause_key(&self, destination: &str, key: &str) -> Result<(), Error> {
         self.set_paused(destination, Some(key), true).await
     }
@@ -48,6 +57,9 @@ impl<DB: OutboxDialect> Outbox<DB> {
     ///
     /// # Errors
     /// See above.
+    ///
+    /// # Cancel safety
+    /// Dropped, it is done or undone.
     pub async fn resume(&self, destination: &str) -> Result<(), Error> {
         self.set_paused(destination, None, false).await
     }
@@ -56,6 +68,9 @@ impl<DB: OutboxDialect> Outbox<DB> {
     ///
     /// # Errors
     /// See above.
+    ///
+    /// # Cancel safety
+    /// Dropped, it is done or undone.
     pub async fn resume_key(&self, destination: &str, key: &str) -> Result<(), Error> {
         self.set_paused(destination, Some(key), false).await
     }
@@ -64,6 +79,9 @@ impl<DB: OutboxDialect> Outbox<DB> {
     ///
     /// # Errors
     /// See above.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn paused(&self) -> Result<Vec<(String, Option<String>)>, Error> {
         let paused = self.ask(async |queue| queue.paused().await).await?;
         Ok(paused.into_iter().map(|pause| (pause.destination, pause.key)).collect())
@@ -73,6 +91,9 @@ impl<DB: OutboxDialect> Outbox<DB> {
     ///
     /// # Errors
     /// See above.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn failing(&self, limit: u32) -> Result<Vec<FailingEvent>, Error> {
         self.ask(async |queue| queue.list_failing(limit).await).await
     }
@@ -82,6 +103,9 @@ impl<DB: OutboxDialect> Outbox<DB> {
     ///
     /// # Errors
     /// See above.
+    ///
+    /// # Cancel safety
+    /// Dropped, it is done or undone, for all of its events alike.
     pub async fn redrive(&self, id: Uuid) -> Result<bool, Error> {
         let failing = self.ask(async |queue| queue.redrive_failing(id).await).await?;
         let redriven = failing || self.redrive_dead(&DeadLetters::with_id(id), 1).await? > 0;
@@ -93,6 +117,9 @@ impl<DB: OutboxDialect> Outbox<DB> {
     ///
     /// # Errors
     /// See above.
+    ///
+    /// # Cancel safety
+    /// Dropped, it is done or undone, for all of its events alike.
     pub async fn discard(&self, id: Uuid) -> Result<bool, Error> {
         let failing = self.ask(async |queue| queue.discard_failing(id).await).await?;
         let discarded = failing || self.discard_dead(&DeadLetters::with_id(id), 1).await? > 0;
@@ -104,6 +131,9 @@ impl<DB: OutboxDialect> Outbox<DB> {
     ///
     /// # Errors
     /// See above.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn dead_letters(&self, which: &DeadLetters, limit: u32) -> Result<Vec<DeadLetter>, Error> {
         self.ask(async |queue| queue.dead(which, limit).await).await
     }
@@ -112,6 +142,9 @@ impl<DB: OutboxDialect> Outbox<DB> {
     ///
     /// # Errors
     /// See above.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn count_dead(&self, which: &DeadLetters, limit: u32) -> Result<u64, Error> {
         self.ask(async |queue| queue.count_dead(which, limit).await).await
     }
@@ -120,6 +153,9 @@ impl<DB: OutboxDialect> Outbox<DB> {
     ///
     /// # Errors
     /// See above.
+    ///
+    /// # Cancel safety
+    /// Dropped, it is done or undone, for all of its events alike.
     pub async fn redrive_dead(&self, which: &DeadLetters, limit: u32) -> Result<u64, Error> {
         let redriven = self.ask(async |queue| queue.redrive_dead(which, limit).await).await?;
         self.wake();
@@ -130,6 +166,9 @@ impl<DB: OutboxDialect> Outbox<DB> {
     ///
     /// # Errors
     /// See above.
+    ///
+    /// # Cancel safety
+    /// Dropped, it is done or undone, for all of its events alike.
     pub async fn discard_dead(&self, which: &DeadLetters, limit: u32) -> Result<u64, Error> {
         self.ask(async |queue| queue.discard_dead(which, limit).await).await
     }
@@ -140,6 +179,9 @@ impl<DB: OutboxDialect> Outbox<DB> {
     ///
     /// # Errors
     /// See above.
+    ///
+    /// # Cancel safety
+    /// Dropped, it is done or undone, also in part.
     pub async fn purge(&self, limit: u32) -> Result<u64, Error> {
         let older_than = self.shared.settings.dead_retention;
         self.ask(async |queue| queue.purge(older_than, limit).await).await

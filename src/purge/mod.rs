@@ -8,7 +8,8 @@
 //!   Rows that a claim is taking over are stepped over. Between two batches it rests as long as a batch takes.
 //! - **One at a time.** Each batch takes a lock that ends with it: an advisory lock of its transaction on Postgres, a named
 //!   lock that is freed before the connection goes back on MySQL and MariaDB, the write lock on SQLite. No lock outlives a
-//!   batch, so a pooler cannot hand it to somebody else, and whoever dies leaves nothing locked.
+//!   batch, so a pooler cannot hand it to somebody else, and whoever dies leaves nothing locked. Who meets another one at
+//!   work, maybe on other tables, asks some times again before it rests.
 //!
 //! Redis expires by itself; a [`RedisStore`](crate::RedisStore) needs no purger.
 #![cfg_attr(not(feature = "redis"), allow(rustdoc::broken_intra_doc_links))]
@@ -18,6 +19,9 @@ mod pace;
 mod pass;
 mod purger;
 mod table;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests;
 
 pub use batch::Batch;
 pub use purger::{Purged, Purger};

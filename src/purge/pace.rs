@@ -2,18 +2,21 @@
 
 use std::time::Duration;
 
-/// The size of batches, which follows how long they take.
+/// The size of batches, which follows how long they take beside the time that even an empty one takes: on the way to a far
+/// server every batch is slow, and small ones would purge nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     next: u32,
     most: u32,
     goal: Duration,
+    /// What a batch takes without rows, as far as is known.
+    empty: Duration,
 }
 
 impl Pace {
     /// From a size that no database takes long for.
     pub(super) fn new(most: u32, goal: Duration) -> Self {
-        Self { next: FIRST.min(most), most, goal }
+        Self { next: FIRST.min(most), most, goal, empty: Duration::ZERO }
     }
 
     /// How many rows the next batch may have.
@@ -24,13 +27,23 @@ impl Pace {
     /// After a batch of so many rows. Only a full one says how many would have been right; it grows to twice its size at most,
     /// and shrinks at once.
     pub(super) fn done(&mut self, rows: u64, took: Duration) {
-        if took > self.goal {
-            let share = self.goal.as_nanos().saturating_mul(rows.min(self.next.into()).into()) / took.as_nanos().max(1);
-            self.next = u32::try_from(share).unwrap_or(self.most).clamp(1, self.next.max(1));
-        } else if rows >= self.next.into() {
-            let twice = self.next.saturating_mul(2);
-            let fits = self.goal.as_nanos().saturating_mul(rows.into()) / took.as_nanos().max(1);
-            self.next = twice.min(u32::try_from(fits).unwrap_or(u32::MAX)).clamp(1, self.most);
+        if rows == 0 {
+            // Slower ones have waited for something.
+            self.empty = took.min(self.goal * 4);
+            return;
+        }
+        self.empty = self.empty.min(took);
+        let nanos = (took - self.empty).as_nanos().max(1);
+        let fits =
+            |rows: u64| u32::try_from(self.goal.as_nanos().saturating_mul(rows.into()) / nanos).unwrap_or(u32::MAX);
+        if nanos > self.goal.as_nanos() {
+            // Not below what is no trouble, however long it takes: after a failure it grows to there again.
+            self.next = fits(rows.min(self.next.into())).clamp(FIRST.min(self.next), self.next);
+        }
+        if rows >= self.next.into() {
+            let small = self.next < FIRST && nanos <= self.goal.as_nanos() * 10;
+            let grown = if small { FIRST } else { fits(rows).max(self.next) };
+            self.next = self.next.saturating_mul(2).min(grown).clamp(1, self.most);
         }
     }
 
@@ -71,6 +84,29 @@ mod tests {
         let mut pace = Pace::new(1_000, GOAL);
         pace.done(7, Duration::from_millis(1));
         assert_eq!(pace.size(), 100);
+    }
+
+    // S31: where even an empty batch takes longer than the goal, batches are as large as elsewhere.
+    #[test]
+    fn a_far_server_is_not_purged_row_by_row() {
+        let mut pace = Pace::new(1_000, GOAL);
+        let far = Duration::from_millis(180);
+        pace.done(0, far);
+        assert_eq!(pace.size(), 100, "nothing says that it is too large");
+        for _ in 0..5 {
+            pace.done(pace.size().into(), far + Duration::from_millis(5));
+        }
+        assert_eq!(pace.size(), 1_000);
+        // Where nobody knows what an empty one takes, it does not shrink to nothing.
+        let mut pace = Pace::new(1_000, GOAL);
+        for _ in 0..20 {
+            pace.done(pace.size().into(), far);
+        }
+        assert_eq!(pace.size(), 100);
+        pace.failed();
+        pace.done(25, far);
+        pace.done(50, far);
+        assert_eq!(pace.size(), 100, "nor stays small after a failure");
     }
 
     // S31: shrinks after a time-out, and is never nothing.

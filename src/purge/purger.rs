@@ -4,10 +4,10 @@ use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
 use super::pace::Pace;
 use super::pass::{Bounds, Line, Passed, pass};
@@ -120,7 +120,7 @@ impl Purger {
     /// # Cancel safety
     /// Dropped, the batch under way is done or undone, and nothing stays locked.
     pub async fn purge_once(&self) -> Result<Purged, Error> {
-        let passed = pass(&mut self.lines(), self.bounds(), &AtomicBool::new(false)).await;
+        let passed = pass(&mut self.lines(), self.bounds(), &CancellationToken::new()).await;
         match passed.failed {
             Some(error) => Err(error),
             None => Ok(Purged { rows: passed.purged, more: passed.more }),
@@ -134,17 +134,18 @@ impl Purger {
     /// # Cancel safety
     /// Dropped, the batch under way is done or undone, and nothing stays locked.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Purged {
-        let stopping = AtomicBool::new(false);
+        let stopping = CancellationToken::new();
         let mut lines = self.lines();
         let mut total = Purged::default();
         let mut shutdown = pin!(shutdown);
-        while !stopping.load(Ordering::Relaxed) {
+        while !stopping.is_cancelled() {
+            let begun = Instant::now();
             let passed: Passed = {
                 let mut pass = pin!(pass(&mut lines, self.bounds(), &stopping));
                 tokio::select! {
                     biased;
                     () = &mut shutdown => {
-                        stopping.store(true, Ordering::Relaxed);
+                        stopping.cancel();
                         pass.await
                     }
                     passed = &mut pass => passed,
@@ -152,30 +153,30 @@ impl Purger {
             };
             total.rows += passed.purged;
             total.more = passed.more;
-            // What is left is gone on with at once; a database that fails is left alone.
-            if passed.more && passed.failed.is_none() || stopping.load(Ordering::Relaxed) {
+            // What is left is gone on with at once, also where another table has failed: a pass that leaves something has
+            // lasted as long as a rest would.
+            if passed.more || stopping.is_cancelled() {
                 continue;
             }
+            // A table is looked at once an interval, however long the others took; a database that fails is left alone.
+            let pause = self.pause();
+            let pause = if passed.failed.is_some() { pause } else { pause.saturating_sub(begun.elapsed()) };
             tokio::select! {
                 () = &mut shutdown => break,
-                () = sleep(self.pause()) => {}
+                () = sleep(pause) => {}
             }
         }
         total
     }
 
-    fn table(mut self, name: &'static str, table: Arc<dyn Table>) -> Self {
+    pub(super) fn table(mut self, name: &'static str, table: Arc<dyn Table>) -> Self {
         self.tables.push((name, table));
         self
     }
 
     fn lines(&self) -> Vec<Line> {
-        let line = |(name, table): &(&'static str, Arc<dyn Table>)| Line {
-            name,
-            table: Arc::clone(table),
-            pace: Pace::new(self.most, self.goal),
-        };
-        self.tables.iter().map(line).collect()
+        let pace = Pace::new(self.most, self.goal);
+        self.tables.iter().map(|(name, table)| Line::new(name, Arc::clone(table), pace)).collect()
     }
 
     fn bounds(&self) -> Bounds {

@@ -55,12 +55,20 @@ impl OnUnknown {
 pub trait LeaseControl: Send + Sync + 'static {
     /// Records that the attempt is about to call somebody else.
     ///
+    /// # Errors
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) from an owner that has lost its lease. Of a store that cannot be
+    /// reached, as for a claim; then it may be recorded all the same.
+    ///
     /// # Cancel safety
     /// Dropping the future leaves it recorded or not.
     fn dispatching(&self) -> Boxed<'_, ()>;
 
     /// Records the end of an attempt whose [`Claim::settle`](super::Claim::settle) has failed. Called again and again
     /// until it succeeds or the lease is lost (H35), so what has been recorded already is a success.
+    ///
+    /// # Errors
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) from an owner that has lost its lease. Of a store that cannot be
+    /// reached, as for a claim; then it may be recorded all the same.
     ///
     /// # Cancel safety
     /// Dropping the future leaves it recorded or not.

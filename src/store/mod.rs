@@ -167,6 +167,9 @@ pub trait Unkeyed: Send {
     /// # Errors
     /// `HeldTransaction` where it is still out, `TransactionEnded`, and what a commit may fail with; a connection lost
     /// in the commit is `NotRecorded`, since there is no record to look for.
+    ///
+    /// # Cancel safety
+    /// Dropped, what the handler wrote is kept or undone.
     fn finish(self: Box<Self>, keep: bool) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 }
 

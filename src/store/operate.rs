@@ -23,6 +23,9 @@ pub trait Operate: Store {
     ///
     /// # Errors
     /// As for a claim. [`ErrorKind::Setup`](crate::ErrorKind::Setup) where the store must be told the endpoint.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     fn find(
         &self,
         scope: &ScopeId,
@@ -35,6 +38,9 @@ pub trait Operate: Store {
     ///
     /// # Errors
     /// As for a claim.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     fn list_stuck(&self, older_than: Duration, limit: u32) -> impl Future<Output = Result<Vec<Entry>, Error>> + Send;
 
     /// Frees a key that is lapsed, unknown or orphaned: the next request with it runs, as the next attempt. For

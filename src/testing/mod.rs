@@ -1,5 +1,9 @@
 //! For tests: the conformance kits that every store and inbox must pass, a clock to turn by hand, and what unit tests of handlers
 //! need. Outside semver.
+//!
+//! # Cancel safety
+//! None of it depends on being awaited to its end, and nothing is undone either: a property that is dropped half-way leaves its
+//! harness's tables as they are at that moment. `TestTx::tx` is as `Tx::take`.
 
 mod client;
 mod clock;
@@ -9,6 +13,9 @@ pub mod inbox;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub mod outbox;
 pub mod probe;
+#[doc(hidden)]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub mod purge_texts;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub mod relay;
 pub mod store;

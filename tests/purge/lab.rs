@@ -133,29 +133,39 @@ where
     purger.keys("leases", leases).inbox("inbox", inbox).outbox("outbox", outbox)
 }
 
-pub struct PostgresLab(Pool<Postgres>);
+/// Its purgers and stores go through PgBouncer in transaction mode where `POOLED`: two statements that are not in one
+/// transaction may be of two sessions.
+pub struct PostgresLab<const POOLED: bool = false> {
+    direct: Pool<Postgres>,
+    purgers: Pool<Postgres>,
+}
 
-impl Lab for PostgresLab {
+impl<const POOLED: bool> Lab for PostgresLab<POOLED> {
     type DB = Postgres;
     const NO: &'static str = "false";
     const MARK: [&'static str; 2] = ["claim_xid,", "'1',"];
     async fn new(connections: u32) -> Self {
-        let pool = postgres::pool_of(connections).await;
-        postgres::store_on(&pool).await;
-        Self(pool)
+        let (direct, purgers) = if POOLED {
+            postgres::pooled_database(connections).await
+        } else {
+            let pool = postgres::pool_of(connections).await;
+            (pool.clone(), pool)
+        };
+        postgres::store_on(&purgers).await;
+        Self { direct, purgers }
     }
     fn pool(&self) -> &Pool<Postgres> {
-        &self.0
+        &self.direct
     }
     async fn run(&self, sql: String) -> u64 {
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&self.0).await.unwrap().rows_affected()
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&self.direct).await.unwrap().rows_affected()
     }
     async fn count(&self, sql: String) -> i64 {
-        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.0).await.unwrap()
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&self.direct).await.unwrap()
     }
     async fn purger(&self) -> Purger {
-        let store = PostgresStore::new(self.0.clone()).await.unwrap();
-        everything(&self.0, Purger::new().keys("keys", store)).await
+        let store = PostgresStore::new(self.purgers.clone()).await.unwrap();
+        everything(&self.purgers, Purger::new().keys("keys", store)).await
     }
     fn at(seconds: f64) -> String {
         format!("clock_timestamp() + {seconds} * interval '1 second'")
@@ -217,12 +227,12 @@ pub trait Locked: Lab {
     fn hold_lock(&self) -> impl Future<Output = sqlx::Transaction<'static, Self::DB>> + Send;
 }
 
-impl Locked for PostgresLab {
+impl<const POOLED: bool> Locked for PostgresLab<POOLED> {
     async fn hold_lock(&self) -> sqlx::Transaction<'static, Postgres> {
-        let schema: String = sqlx::query_scalar("SELECT current_schema()::text").fetch_one(&self.0).await.unwrap();
+        let schema: String = sqlx::query_scalar("SELECT current_schema()::text").fetch_one(&self.direct).await.unwrap();
         let digest = digest(b"idempotency/purge/1\0", &schema);
         let lock = i64::from_be_bytes(digest[..8].try_into().unwrap());
-        let mut transaction = self.0.begin().await.unwrap();
+        let mut transaction = self.direct.begin().await.unwrap();
         let got = sqlx::query_scalar("SELECT pg_try_advisory_xact_lock($1)").bind(lock);
         let got: bool = got.fetch_one(&mut *transaction).await.unwrap();
         assert!(got, "nobody has it");

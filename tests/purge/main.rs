@@ -10,6 +10,7 @@
     reason = "what the library must not do, its tests may"
 )]
 
+mod documented;
 mod lab;
 mod memory;
 mod plans;

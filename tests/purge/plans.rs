@@ -1,6 +1,8 @@
 //! A purge reads what has expired and no more, however many rows live (S9, S31; case O02).
 
 use idempotency::purge::Purger;
+use idempotency::testing::purge_texts;
+use sqlx::{AssertSqlSafe, Row};
 
 use crate::lab::{Lab, MariaDbLab, PostgresLab, TABLES};
 
@@ -61,4 +63,44 @@ async fn on_mariadb_rows_are_read_up_to_now() {
     let read = read().await - before;
     assert!(read < i64::from(EXPIRED) * 5 * 5, "{read} rows were read");
     assert_eq!(lab.rows().await, [i64::from(LIVE - EXPIRED); 5]);
+}
+
+/// Which index a purge must go by.
+fn index(table: &str, column: &str) -> String {
+    format!("{table}_{column}")
+}
+
+// S9, S31; case O02: each purge's own text goes by the index on time, up to a bound.
+#[tokio::test]
+async fn on_postgres_every_purge_is_planned_on_the_time_index() {
+    let (lab, _) = filled::<PostgresLab>().await;
+    let texts = purge_texts::postgres();
+    assert_eq!(texts.len(), TABLES.len());
+    for ((table, column), text) in TABLES.into_iter().zip(texts) {
+        lab.run(format!("ANALYZE {table}")).await;
+        let text = text.replace("$1", "10").replace("$2", "60000000");
+        let plan = sqlx::raw_sql(AssertSqlSafe(format!("EXPLAIN {text}"))).fetch_all(lab.pool()).await.unwrap();
+        let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
+        let plan = plan.join("\n");
+        let index = index(table, column);
+        assert!(plan.contains(&format!("Index Scan using {index} on {table}")), "{table}: {plan}");
+        assert!(plan.contains(&format!("Index Cond: ({column} <= ")), "{table}: {plan}");
+        assert!(!plan.contains("Seq Scan"), "{table}: {plan}");
+    }
+}
+
+#[tokio::test]
+async fn on_mariadb_every_purge_is_planned_on_the_time_index() {
+    let (lab, _) = filled::<MariaDbLab>().await;
+    let texts = purge_texts::mysql();
+    assert_eq!(texts.len(), TABLES.len());
+    for ((table, column), text) in TABLES.into_iter().zip(texts) {
+        lab.run(format!("ANALYZE TABLE {table}")).await;
+        let text = text.replace("LIMIT ?", "LIMIT 10").replace('?', "60000000");
+        let plan = sqlx::raw_sql(AssertSqlSafe(format!("EXPLAIN {text}"))).fetch_all(lab.pool()).await.unwrap();
+        assert_eq!(plan.len(), 1, "{table}");
+        let said = |column: &str| plan[0].try_get::<Option<String>, _>(column).unwrap().unwrap_or_default();
+        assert_eq!((said("type").as_str(), said("key")), ("range", index(table, column)), "{table}: {}", said("Extra"));
+        assert!(!said("Extra").contains("filesort"), "{table}");
+    }
 }

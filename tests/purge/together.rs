@@ -9,7 +9,7 @@ use idempotency::purge::Purger;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use crate::lab::{Lab, Locked, MariaDbLab, PostgresLab, SqliteLab};
+use crate::lab::{Lab, Locked};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -68,14 +68,61 @@ async fn a_purger_steps_back_while_another_one_works<L: Locked>() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_purger_steps_back_while_another_one_works_on_postgres() {
-    a_purger_steps_back_while_another_one_works::<PostgresLab>().await;
+// S31: a purger that meets another one at work, maybe on other tables, asks again before it rests.
+async fn a_purger_that_meets_another_one_asks_again<L: Locked>() {
+    let lab = L::new(8).await;
+    lab.fill(0..10, 1.0).await;
+    let purger = lab.purger().await;
+    let working = lab.hold_lock().await;
+    let pass = tokio::spawn(async move { purger.purge_once().await.unwrap() });
+    sleep(Duration::from_millis(60)).await;
+    drop(working);
+    assert_eq!(timeout(SOON, pass).await.unwrap().unwrap().rows, 50);
+    assert_eq!(lab.rows().await, [0; 5]);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_purger_steps_back_while_another_one_works_on_mariadb() {
-    a_purger_steps_back_while_another_one_works::<MariaDbLab>().await;
+/// An event with a failure on record, and so many failures of events that are gone.
+async fn leave_failures<L: Lab>(lab: &L, gone: u32) {
+    let (now, p, no) = (L::at(0.0), L::bytes("p"), L::NO);
+    let id = |n: u32| format!("'00000000-0000-4000-8000-{n:012x}'");
+    lab.run(format!(
+        "INSERT INTO idempotency_outbox (bucket,id,destination,aggregatetype,aggregateid,type,source,payload,enqueued_at,redrives) \
+         VALUES (1,{},'d','t','k','e','/',{p},{now},0)",
+        id(0)
+    ))
+    .await;
+    let failing = "INSERT INTO idempotency_outbox_failing \
+        (bucket,seq,id,destination,aggregateid,attempts,blocked,failing_since,retry_at,redrives,error)";
+    lab.run(format!(
+        "{failing} SELECT bucket,seq,id,destination,aggregateid,1,{no},{now},{now},0,'no' FROM idempotency_outbox"
+    ))
+    .await;
+    for n in 1..=gone {
+        lab.run(format!("{failing} VALUES (2,{n},{},'d','k',1,{no},{now},{now},0,'no')", id(n))).await;
+    }
+}
+
+const FAILING: &str = "SELECT count(*) FROM idempotency_outbox_failing";
+
+// S9, S31: what is left of events that are gone is deleted as everything else is, so many rows a batch; a failure of an event
+// that is there stays.
+async fn what_is_left_of_events_is_deleted_in_batches<L: Lab>() {
+    let lab = L::new(4).await;
+    leave_failures(&lab, 25).await;
+    let purged = lab.purger().await.batch(10).purge_once().await.unwrap();
+    assert_eq!((purged.rows, purged.more), (25, false));
+    assert_eq!(lab.count(FAILING.into()).await, 1);
+}
+
+// S31: under the lock of the purge, as everything else is.
+async fn what_is_left_of_events_is_left_while_another_one_works<L: Locked>() {
+    let lab = L::new(8).await;
+    leave_failures(&lab, 3).await;
+    let purger = lab.purger().await;
+    let working = lab.hold_lock().await;
+    assert_eq!(purger.purge_once().await.unwrap().rows, 0);
+    assert_eq!(lab.count(FAILING.into()).await, 4);
+    drop(working);
 }
 
 // S31: expired rows never outlive two intervals.
@@ -162,24 +209,58 @@ async fn a_table_that_is_missing_for_a_while_is_survived<L: Lab>() {
     timeout(SOON, task).await.unwrap().unwrap();
 }
 
-macro_rules! on_each_engine {
-    ($($name:ident)*) => {
-        mod on_postgres {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name::<super::PostgresLab>().await; })*
-        }
-        mod on_mariadb {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name::<super::MariaDbLab>().await; })*
-        }
-        mod on_sqlite {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name::<super::SqliteLab>().await; })*
-        }
+macro_rules! on {
+    ($($engine:ident: $lab:ty { $($name:ident)* })*) => {
+        $(mod $engine {
+            use crate::lab::*;
+
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    super::$name::<$lab>().await;
+                }
+            )*
+        })*
     };
 }
 
-on_each_engine! {
-    expired_rows_alone_are_deleted
-    three_purgers_share_the_work
-    nothing_expired_outlives_two_intervals
-    a_purge_dropped_at_any_poll_leaves_nothing_locked
-    a_table_that_is_missing_for_a_while_is_survived
+on! {
+    on_postgres: PostgresLab {
+        expired_rows_alone_are_deleted
+        three_purgers_share_the_work
+        nothing_expired_outlives_two_intervals
+        a_purge_dropped_at_any_poll_leaves_nothing_locked
+        a_table_that_is_missing_for_a_while_is_survived
+        a_purger_steps_back_while_another_one_works
+        a_purger_that_meets_another_one_asks_again
+        what_is_left_of_events_is_deleted_in_batches
+        what_is_left_of_events_is_left_while_another_one_works
+    }
+    on_pgbouncer: PostgresLab<true> {
+        expired_rows_alone_are_deleted
+        three_purgers_share_the_work
+        a_purge_dropped_at_any_poll_leaves_nothing_locked
+        a_purger_steps_back_while_another_one_works
+        a_purger_that_meets_another_one_asks_again
+        what_is_left_of_events_is_deleted_in_batches
+    }
+    on_mariadb: MariaDbLab {
+        expired_rows_alone_are_deleted
+        three_purgers_share_the_work
+        nothing_expired_outlives_two_intervals
+        a_purge_dropped_at_any_poll_leaves_nothing_locked
+        a_table_that_is_missing_for_a_while_is_survived
+        a_purger_steps_back_while_another_one_works
+        a_purger_that_meets_another_one_asks_again
+        what_is_left_of_events_is_deleted_in_batches
+        what_is_left_of_events_is_left_while_another_one_works
+    }
+    on_sqlite: SqliteLab {
+        expired_rows_alone_are_deleted
+        three_purgers_share_the_work
+        nothing_expired_outlives_two_intervals
+        a_purge_dropped_at_any_poll_leaves_nothing_locked
+        a_table_that_is_missing_for_a_while_is_survived
+        what_is_left_of_events_is_deleted_in_batches
+    }
 }

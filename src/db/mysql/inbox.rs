@@ -8,7 +8,7 @@
 //! transaction of the caller's ends with its session there, and one that is begun here has a session that cannot write
 //! behind it (see [`super::session`]).
 
-mod sql;
+pub(super) mod sql;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,7 +5,7 @@
 //! of its own. A new key is a plain INSERT after a look, and error 1062 says that somebody else was first.
 
 mod rows;
-mod sql;
+pub(super) mod sql;
 
 pub(super) use rows::text;
 

@@ -3,7 +3,7 @@
 mod operate;
 mod queue;
 mod relays;
-mod sql;
+pub(super) mod sql;
 
 use std::sync::Arc;
 

@@ -51,11 +51,9 @@ pub(crate) async fn batch(
 ) -> Result<Batch, sqlx::Error> {
     alone(pool, schema, move |connection| {
         Box::pin(async move {
-            let (mut done, mut left) = (Batch::NOTHING, limit);
+            let mut done = Batch::NOTHING;
             for (lock, delete) in &texts {
-                let purged = purge(&mut *connection, lock, delete, left).await?;
-                left = left.saturating_sub(u32::try_from(purged.purged()).unwrap_or(left));
-                done = done.and(purged);
+                done = done.and(purge(&mut *connection, lock, delete, done.room_in(limit)).await?);
             }
             Ok(done)
         })
@@ -86,6 +84,16 @@ pub(crate) async fn by_hand(pool: &MySqlPool, lock: &SqlStr, delete: &SqlStr, li
 
 /// Rows that one transaction of a purge by hand deletes.
 const BATCH: u32 = 500;
+
+/// Templates, for tests of plans.
+#[cfg(feature = "testing")]
+pub(crate) const TEXTS: [&str; 5] = [
+    sql::LOCK_EXPIRED,
+    super::lease::sql::LOCK_EXPIRED,
+    super::inbox::sql::LOCK_EXPIRED,
+    super::inbox::sql::LOCK_EXPIRED_FAILURES,
+    super::outbox::sql::LOCK_OLD_DEAD,
+];
 
 fn lock_of(schema: &SchemaName) -> String {
     let digest: [u8; 32] =

@@ -3,7 +3,7 @@
 //! An INSERT of a message that somebody has inserted and not committed would wait for it. So a lock is tried first, and
 //! who does not get it is told *busy*. It is freed with its transaction, after that has become visible.
 
-mod sql;
+pub(super) mod sql;
 
 use std::time::Duration;
 

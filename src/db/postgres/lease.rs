@@ -3,7 +3,7 @@
 //! Plain INSERT … ON CONFLICT DO NOTHING, UPDATE and SELECT … FOR UPDATE SKIP LOCKED, each in a transaction of its own;
 //! no advisory lock and nothing of one session, so that Postgres-compatible distributed engines can run them too.
 
-mod sql;
+pub(super) mod sql;
 
 use std::time::Duration;
 

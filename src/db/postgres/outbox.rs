@@ -4,7 +4,7 @@
 //! its row is locked, so that nobody takes the bucket before the statement is done.
 
 mod queue;
-mod sql;
+pub(super) mod sql;
 
 use std::sync::Arc;
 

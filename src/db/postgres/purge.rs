@@ -37,18 +37,27 @@ pub(crate) async fn batch(
     limit: u32,
 ) -> Result<Batch, sqlx::Error> {
     let Some(mut transaction) = begin_alone(pool, schema, persistent).await? else { return Ok(Batch::Busy) };
-    let (mut done, mut left) = (Batch::NOTHING, i64::from(limit));
+    let mut done = Batch::NOTHING;
     for text in texts {
         // Planned anew: a plan for any limit reads the whole table.
-        let purge = sqlx::query((*text).clone()).bind(left).persistent(false);
+        let purge = sqlx::query((*text).clone()).bind(i64::from(done.room_in(limit))).persistent(false);
         let rows = purge.fetch_all(&mut *transaction).await?;
         let overdue: Vec<i64> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
-        left -= i64::try_from(overdue.len()).unwrap_or(left);
         done = done.and(Batch::of(overdue));
     }
     transaction.commit().await?;
     Ok(done)
 }
+
+/// Templates, for tests of plans.
+#[cfg(feature = "testing")]
+pub(crate) const TEXTS: [&str; 5] = [
+    sql::PURGE,
+    super::lease::sql::PURGE,
+    super::inbox::sql::PURGE,
+    super::inbox::sql::PURGE_FAILURES,
+    super::outbox::sql::PURGE_DEAD,
+];
 
 fn lock_of(schema: &SchemaName) -> i64 {
     let digest: [u8; 32] =

@@ -294,11 +294,10 @@ impl Rows for SqliteInbox {
     async fn purge_batch(&self, limit: u32) -> Result<Batch, sqlx::Error> {
         let turn = self.turn().await?;
         let mut connection = acquire(&self.pool, turn.until).await?;
-        let (mut done, mut left) = (Batch::NOTHING, limit);
+        let mut done = Batch::NOTHING;
         for text in [sql::PURGE, sql::PURGE_FAILURES] {
-            let purge = || sqlx::query_scalar(text).bind(left);
+            let purge = || sqlx::query_scalar(text).bind(done.room_in(limit));
             let overdue: Vec<i64> = patiently!(turn.until, purge().fetch_all(&mut *connection).await)?;
-            left = left.saturating_sub(u32::try_from(overdue.len()).unwrap_or(left));
             done = done.and(Batch::of(overdue));
         }
         Ok(done)

@@ -90,6 +90,9 @@ impl<DB: LeaseDialect> LeaseStore<DB> {
     /// [`ErrorKind::Setup`] for a server or a file that does not fit: Postgres before 13, MariaDB before 10.6, MySQL before
     /// 8.0, a read-only replica, a search path or a pool that leads to no schema, SQLite in memory or without WAL. [`ErrorKind::Unavailable`] if it cannot be reached.
     /// Whether the table is there is not asked: without it every claim fails with [`ErrorKind::Setup`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
     pub async fn new(pool: Pool<DB>) -> Result<Self, Error> {
         Self::open(pool, None).await
     }
@@ -99,6 +102,9 @@ impl<DB: LeaseDialect> LeaseStore<DB> {
     ///
     /// # Errors
     /// As [`LeaseStore::new`], and [`ErrorKind::Setup`] for what cannot be a schema's name, and on SQLite, which has none.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
     pub async fn in_schema(pool: Pool<DB>, schema: &str) -> Result<Self, Error> {
         Self::open(pool, Some(schema)).await
     }

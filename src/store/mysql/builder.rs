@@ -73,6 +73,9 @@ impl MySqlStoreBuilder {
     /// # Errors
     /// [`ErrorKind::Setup`] for a name that no database can have, a server before MariaDB 10.6 or MySQL 8.0, one that is
     /// read-only, or a pool without a database; [`ErrorKind::Unavailable`] if the server cannot be reached.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
     pub async fn build(self) -> Result<MySqlStore, Error> {
         let Inspected { flavor, schema, .. } = inspect(&self.pool, self.schema).await?;
         let flavor = if self.named_locks { Flavor::NamedLock } else { flavor };

@@ -66,6 +66,9 @@ impl MySqlStore {
     /// [`ErrorKind::Setup`](crate::ErrorKind::Setup) for a server that is too old or read-only, or a pool without a
     /// database; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if it cannot be reached. Whether the tables
     /// are there is not asked: without them every claim fails with `Setup`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
     pub async fn new(pool: MySqlPool) -> Result<Self, Error> {
         Self::builder(pool).build().await
     }

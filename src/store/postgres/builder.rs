@@ -78,6 +78,9 @@ impl PostgresStoreBuilder {
     /// # Errors
     /// [`ErrorKind::Setup`] for a schema name that cannot be one, a server before 13, a read-only replica, or a search
     /// path that leads nowhere; [`ErrorKind::Unavailable`] if the server cannot be reached.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
     pub async fn build(self) -> Result<PostgresStore, Error> {
         let Inspected { schema, reads_committed, persistent } =
             inspect(&self.pool, self.schema.as_deref(), "idempotency_keys").await?;

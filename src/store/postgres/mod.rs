@@ -66,6 +66,9 @@ impl PostgresStore {
     /// [`ErrorKind::Setup`] for a server before 13, a read-only replica, or a search path that leads nowhere;
     /// [`ErrorKind::Unavailable`] if it cannot be reached. Whether the tables are there is not asked: without them
     /// every claim fails with [`ErrorKind::Setup`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
     pub async fn new(pool: PgPool) -> Result<Self, Error> {
         Self::builder(pool).build().await
     }

@@ -30,6 +30,9 @@ impl PostgresStore {
     ///
     /// # Errors
     /// As for a claim.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn holders(&self, open_for: Duration, limit: u32) -> Result<Vec<Holder>, Error> {
         let mut transaction = self.begin_operation().await?;
         let holders = statements::holders(&mut transaction, &self.shared.schema, open_for, limit).await;
@@ -41,6 +44,9 @@ impl PostgresStore {
     ///
     /// # Errors
     /// As for a claim; [`ErrorKind::Setup`] where the role may not end sessions (`pg_signal_backend`).
+    ///
+    /// # Cancel safety
+    /// Dropped, the session is ended or not. Where it is, the event may be missing from logs and counters.
     pub async fn terminate(&self, holder: &Holder) -> Result<bool, Error> {
         let Ok(pid) = i32::try_from(holder.pid) else { return Ok(false) };
         let mut transaction = self.begin_operation().await?;

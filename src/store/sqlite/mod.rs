@@ -103,6 +103,9 @@ impl SqliteStore {
 
     /// Closes the store's own connections, and the pool: the last process that does so leaves no `-wal` file behind.
     /// Call it when no request is running any more.
+    ///
+    /// # Cancel safety
+    /// Dropped, some of them may be closed and others not. Call it again.
     pub async fn close(&self) {
         self.shared.close().await;
     }

@@ -93,9 +93,9 @@ macro_rules! delete_expired {
     };
 }
 
-const LOCK_EXPIRED: &str = lock_expired!("idempotency_inbox");
+pub(in crate::db::mysql) const LOCK_EXPIRED: &str = lock_expired!("idempotency_inbox");
 const DELETE_EXPIRED: &str = delete_expired!("idempotency_inbox");
-const LOCK_EXPIRED_FAILURES: &str = lock_expired!("idempotency_inbox_failures");
+pub(in crate::db::mysql) const LOCK_EXPIRED_FAILURES: &str = lock_expired!("idempotency_inbox_failures");
 const DELETE_EXPIRED_FAILURES: &str = delete_expired!("idempotency_inbox_failures");
 
 texts! {

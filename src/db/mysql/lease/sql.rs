@@ -238,7 +238,7 @@ const FORGET: &str = concat!(
 );
 
 /// Locks expired rows, and steps over those that somebody takes or guards. Parameter: limit.
-const LOCK_EXPIRED: &str = concat!(
+pub(in crate::db::mysql) const LOCK_EXPIRED: &str = concat!(
     "SELECT scope, id_key, endpoint, TIMESTAMPDIFF(MICROSECOND, expires_at, ",
     clock!(),
     ") FROM {schema}idempotency_leases WHERE expires_at <= ",

@@ -121,6 +121,23 @@ pub(super) async fn purge_dead(
     Ok(Batch::of(overdue))
 }
 
+/// Deletes what is left of members and of at most so many events that are gone, and returns how many events that is. What
+/// was recorded of an event is looked for without a lock: an event that is gone does not come back to its place.
+pub(super) async fn forget_left(
+    connection: &mut MySqlConnection,
+    texts: &Texts,
+    most: u32,
+) -> Result<u64, sqlx::Error> {
+    sqlx::query(texts.forget_members.clone()).execute(&mut *connection).await?;
+    let rows = sqlx::query(texts.left_failures.clone()).bind(most).fetch_all(&mut *connection).await?;
+    let left: Vec<_> = rows.iter().map(found).collect::<Result<_, _>>()?;
+    if left.is_empty() {
+        return Ok(0);
+    }
+    let forget = sqlx::query(texts.forget_failures.clone()).bind(triples(left));
+    Ok(forget.execute(connection).await?.rows_affected())
+}
+
 /// The row of an event, and the event.
 pub(super) fn found(row: &MySqlRow) -> Result<(Place, Uuid), sqlx::Error> {
     Ok((place(row.try_get("bucket")?, row.try_get("seq")?)?, id(&text(row, "id")?)?))

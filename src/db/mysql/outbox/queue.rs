@@ -116,14 +116,6 @@ impl MySqlQueue {
         transact(&self.pool, move |connection| work(connection, rows)).await
     }
 
-    /// What is left of members and events that are gone.
-    async fn forget_left(&self) -> Result<(), sqlx::Error> {
-        self.change(query(&self.rows.texts.forget_members)).await?;
-        let left = self.fetch(query(&self.rows.texts.left_failures)).await?;
-        let left: Vec<_> = left.iter().map(operate::found).collect::<Result<_, _>>()?;
-        self.change(query(&self.rows.texts.forget_failures).bind(triples(left))).await.map(drop)
-    }
-
     async fn roll(&self, member: &Member, lease: Duration, joins: bool) -> Result<Beat, sqlx::Error> {
         let (member, lease) = (member.clone(), microseconds(lease));
         self.call(move |connection, rows| {
@@ -357,15 +349,23 @@ impl Queue for MySqlQueue {
     }
 
     async fn purge(&self, older_than: Duration, most: u32) -> Result<u64, sqlx::Error> {
-        self.forget_left().await?;
+        self.transact(move |connection, rows| {
+            Box::pin(async move { operate::forget_left(connection, &rows.texts, most).await })
+        })
+        .await?;
         self.discard_dead(&DeadLetters::all().older_than(older_than), most).await
     }
 
     async fn purge_batch(&self, older_than: Duration, most: u32) -> Result<Batch, sqlx::Error> {
-        self.forget_left().await?;
         let texts = self.rows.texts.clone();
         purge::alone(&self.pool, &self.schema, move |connection| {
-            Box::pin(async move { operate::purge_dead(connection, &texts, older_than, most).await })
+            Box::pin(async move {
+                let done = operate::purge_dead(&mut *connection, &texts, older_than, most).await?;
+                // When the dead letters are done, so that catching up does not look for the rest each time.
+                let left = done.room_in(most);
+                let left = if left > 0 { operate::forget_left(connection, &texts, left).await? } else { 0 };
+                Ok(done.and(Batch::swept(left)))
+            })
         })
         .await
     }

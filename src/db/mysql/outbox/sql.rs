@@ -288,6 +288,8 @@ const RESUME: &str =
     "DELETE FROM {schema}idempotency_outbox_paused WHERE destination = ? AND has_key = ? AND aggregateid = ?";
 
 mod operators;
+#[cfg(feature = "testing")]
+pub(in crate::db::mysql) use operators::LOCK_OLD_DEAD;
 
 use operators::*;
 

@@ -205,8 +205,8 @@ macro_rules! purge {
     };
 }
 
-const PURGE: &str = purge!("idempotency_inbox");
-const PURGE_FAILURES: &str = purge!("idempotency_inbox_failures");
+pub(in crate::db::postgres) const PURGE: &str = purge!("idempotency_inbox");
+pub(in crate::db::postgres) const PURGE_FAILURES: &str = purge!("idempotency_inbox_failures");
 
 texts! {
     accept: ACCEPT,

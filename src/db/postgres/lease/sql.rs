@@ -232,7 +232,7 @@ const FORGET: &str = concat!(
 );
 
 /// Returns how long each had been expired, in microseconds. Parameter: 1 limit.
-const PURGE: &str = concat!(
+pub(in crate::db::postgres) const PURGE: &str = concat!(
     "WITH picked AS MATERIALIZED (SELECT scope, id_key, endpoint FROM {schema}idempotency_leases
         WHERE expires_at <= (SELECT clock_timestamp()) ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)
     DELETE FROM {schema}idempotency_leases AS lease USING picked WHERE ",

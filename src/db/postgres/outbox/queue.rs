@@ -327,22 +327,29 @@ impl Queue for PostgresQueue {
     }
 
     async fn purge(&self, older_than: Duration, most: u32) -> Result<u64, sqlx::Error> {
-        self.changed(|| self.query(&self.rows.texts.forget_members)).await?;
-        self.changed(|| self.query(&self.rows.texts.forget_failures)).await?;
+        for text in [&self.rows.texts.forget_members, &self.rows.texts.forget_failures] {
+            self.changed(|| self.query(text).bind(i64::from(most))).await?;
+        }
         self.discard_dead(&DeadLetters::all().older_than(older_than), most).await
     }
 
     async fn purge_batch(&self, older_than: Duration, most: u32) -> Result<Batch, sqlx::Error> {
         let alone = purge::begin_alone(&self.pool, &self.schema, self.rows.persistent).await?;
         let Some(mut transaction) = alone else { return Ok(Batch::Busy) };
-        self.query(&self.rows.texts.forget_members).execute(&mut *transaction).await?;
-        self.query(&self.rows.texts.forget_failures).execute(&mut *transaction).await?;
         let dead = self.query(&self.rows.texts.purge_dead).persistent(false);
         let dead = dead.bind(i64::from(most)).bind(microseconds(older_than));
         let rows = dead.fetch_all(&mut *transaction).await?;
         let overdue: Vec<i64> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+        let mut done = Batch::of(overdue);
+        // When the dead letters are done, so that catching up does not look for the rest each time.
+        let left = i64::from(done.room_in(most));
+        if left > 0 {
+            self.query(&self.rows.texts.forget_members).bind(left).execute(&mut *transaction).await?;
+            let forget = self.query(&self.rows.texts.forget_failures).persistent(false).bind(left);
+            done = done.and(Batch::swept(forget.execute(&mut *transaction).await?.rows_affected()));
+        }
         transaction.commit().await?;
-        Ok(Batch::of(overdue))
+        Ok(done)
     }
 }
 

@@ -349,6 +349,8 @@ const RESUME: &str = "DELETE FROM {schema}idempotency_outbox_paused \
     WHERE destination = $1 AND has_key = $2 AND aggregateid = $3";
 
 mod operators;
+#[cfg(feature = "testing")]
+pub(in crate::db::postgres) use operators::PURGE_DEAD;
 
 use operators::*;
 

@@ -352,15 +352,23 @@ impl Queue for SqliteQueue {
     }
 
     async fn purge(&self, older_than: Duration, most: u32) -> Result<u64, sqlx::Error> {
-        write!(self, sqlx::query(sql::FORGET_FAILURES))?;
+        write!(self, sqlx::query(sql::FORGET_FAILURES).bind(most))?;
         self.discard_dead(&DeadLetters::all().older_than(older_than), most).await
     }
 
     async fn purge_batch(&self, older_than: Duration, most: u32) -> Result<Batch, sqlx::Error> {
-        write!(self, sqlx::query(sql::FORGET_FAILURES))?;
         let mut books = acquire(&self.books, Instant::now() + PATIENCE).await?;
         let purge = || sqlx::query_scalar(sql::PURGE_DEAD).bind(most).bind(microseconds(older_than));
-        patiently!(Instant::now() + PATIENCE, purge().fetch_all(&mut *books).await).map(Batch::of)
+        let done = patiently!(Instant::now() + PATIENCE, purge().fetch_all(&mut *books).await).map(Batch::of)?;
+        // When the dead letters are done, so that catching up does not look for the rest each time. Each statement holds the
+        // write lock, which is the lock of the purge here.
+        let left = done.room_in(most);
+        if left == 0 {
+            return Ok(done);
+        }
+        let forget = || sqlx::query(sql::FORGET_FAILURES).bind(left);
+        let swept = patiently!(Instant::now() + PATIENCE, changed(forget(), &mut books).await)?;
+        Ok(done.and(Batch::swept(swept)))
     }
 }
 

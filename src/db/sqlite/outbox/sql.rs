@@ -275,9 +275,10 @@ pub(super) const PURGE_DEAD: &str = concat!(
     clock!(),
     " - died_at - ?2"
 );
-/// What was recorded of events that are not there any more.
-pub(super) const FORGET_FAILURES: &str = "DELETE FROM idempotency_outbox_failing AS f WHERE NOT EXISTS \
-    (SELECT 1 FROM idempotency_outbox AS o WHERE o.seq = f.seq AND o.bucket = f.bucket AND o.id = f.id)";
+/// What was recorded of events that are not there any more. Parameter: 1 limit.
+pub(super) const FORGET_FAILURES: &str = "DELETE FROM idempotency_outbox_failing WHERE rowid IN \
+    (SELECT f.rowid FROM idempotency_outbox_failing AS f WHERE NOT EXISTS \
+    (SELECT 1 FROM idempotency_outbox AS o WHERE o.seq = f.seq AND o.bucket = f.bucket AND o.id = f.id) LIMIT ?1)";
 
 #[cfg(test)]
 mod tests {

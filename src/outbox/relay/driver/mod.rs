@@ -18,7 +18,7 @@ use super::plan::schedule::{Action, Counts, Owned, Scheduler};
 use crate::db::OutboxDialect;
 use crate::db::outbox::{Fence, Queue};
 use crate::error::{Error, ErrorKind};
-use crate::events::{Event, emit, emit_error};
+use crate::events::{Event, Kind, Of, emit, emit_error};
 use crate::outbox::Stats;
 use crate::outbox::publish::Publisher;
 use crate::series;
@@ -58,8 +58,8 @@ pub(super) struct Driver<DB: OutboxDialect> {
     /// When the outbox is counted, by the relay that has the first bucket, and whether this one has done so last.
     next_count: Duration,
     counted: bool,
-    /// What operators were told of.
-    reported: Counts,
+    /// What was told of each destination.
+    reported: HashMap<Arc<str>, Counts>,
     /// An error that no waiting mends.
     fatal: Option<Error>,
 }
@@ -86,7 +86,7 @@ impl<DB: OutboxDialect> Driver<DB> {
             next_purge: Duration::ZERO,
             next_count: COUNT,
             counted: false,
-            reported: Counts::default(),
+            reported: HashMap::new(),
             fatal: None,
         }
     }
@@ -308,16 +308,22 @@ impl<DB: OutboxDialect> Driver<DB> {
 
     /// Says what needs an operator since it last said so (M35).
     fn report(&mut self) {
-        let counts = self.scheduler.counts();
-        (self.reported.blocked..counts.blocked).for_each(|_| emit(Event::OutboxEventBlocked));
-        (self.reported.dead..counts.dead).for_each(|_| emit(Event::OutboxEventDead));
-        series::relayed(counts.published - self.reported.published, counts.failed - self.reported.failed);
+        for (destination, counts) in self.scheduler.counts_of_each() {
+            let reported = self.reported.get(destination).copied().unwrap_or_default();
+            if reported == counts {
+                continue;
+            }
+            let of = Of::Named(Kind::Destination, destination);
+            (reported.blocked..counts.blocked).for_each(|_| of.emit(Event::OutboxEventBlocked));
+            (reported.dead..counts.dead).for_each(|_| of.emit(Event::OutboxEventDead));
+            series::relayed(destination, counts.published - reported.published, counts.failed - reported.failed);
+            self.reported.insert(Arc::clone(destination), counts);
+        }
         if self.counted && (self.stopped.is_some() || !self.scheduler.held().contains(&0)) {
             // Somebody else counts from now on, and a sum over processes is right.
             self.counted = false;
             series::outbox(&Stats::default());
         }
-        self.reported = counts;
     }
 
     fn stop(&mut self) {
@@ -359,6 +365,10 @@ impl<DB: OutboxDialect> Driver<DB> {
 
 impl<DB: OutboxDialect> Drop for Driver<DB> {
     fn drop(&mut self) {
+        if self.counted {
+            // Dropped at work: whoever follows counts from now on.
+            series::outbox(&Stats::default());
+        }
         if let Ok(queue) = self.desk.queue() {
             queue.vanish(&self.membership.member);
         }

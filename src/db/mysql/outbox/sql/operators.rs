@@ -82,7 +82,7 @@ pub(super) const LOCK_DEAD: &str = concat!(
 );
 
 /// Parameters: 1 and 2 retention in microseconds, 3 limit.
-pub(super) const LOCK_OLD_DEAD: &str = concat!(
+pub(in crate::db::mysql) const LOCK_OLD_DEAD: &str = concat!(
     "SELECT id, TIMESTAMPDIFF(MICROSECOND, died_at, ",
     clock!(),
     ") - ? AS overdue FROM {schema}idempotency_outbox_dead WHERE died_at <= ",
@@ -111,10 +111,10 @@ pub(super) const REDRIVE_DEAD: &str = concat!(
 pub(super) const DELETE_DEAD: &str =
     concat!("DELETE d FROM ", ids!(), " STRAIGHT_JOIN {schema}idempotency_outbox_dead AS d ON d.id = a.id");
 
-/// What was recorded of events that are not there any more.
+/// What was recorded of events that are not there any more. Parameter: 1 limit.
 pub(super) const LEFT_FAILURES: &str = "SELECT f.bucket, f.seq, f.id FROM {schema}idempotency_outbox_failing AS f \
     LEFT JOIN {schema}idempotency_outbox AS o ON o.bucket = f.bucket AND o.seq = f.seq AND o.id = f.id \
-    WHERE o.id IS NULL";
+    WHERE o.id IS NULL LIMIT ?";
 /// Parameter: 1 a JSON array as for [`DELETE`].
 pub(super) const FORGET_FAILURES: &str = concat!(
     "DELETE f FROM ",

@@ -105,18 +105,23 @@ pub(super) const REDRIVE_DEAD: &str = concat!(
 pub(super) const DISCARD_DEAD: &str = concat!(gone!(), " SELECT count(*) FROM gone");
 
 /// Returns how long each had been kept for too long, in microseconds. Parameters: 1 limit, 2 retention in microseconds.
-pub(super) const PURGE_DEAD: &str = "\
+pub(in crate::db::postgres) const PURGE_DEAD: &str = "\
     DELETE FROM {schema}idempotency_outbox_dead AS dead WHERE id IN (\
         SELECT id FROM {schema}idempotency_outbox_dead \
         WHERE died_at <= (SELECT clock_timestamp() - $2 * interval '1 microsecond') \
         ORDER BY died_at, seq LIMIT $1 FOR UPDATE SKIP LOCKED) \
     RETURNING (extract(epoch FROM clock_timestamp() - dead.died_at) * 1000000)::int8 - $2";
 
-/// What was recorded of events that are not there any more: an ack may come while a failure is being recorded.
+/// What was recorded of events that are not there any more: an ack may come while a failure is being recorded. What somebody
+/// has locked is left for the next time. Parameter: 1 limit.
 pub(super) const FORGET_FAILURES: &str = "\
-    DELETE FROM {schema}idempotency_outbox_failing AS f WHERE NOT EXISTS (\
-        SELECT 1 FROM {schema}idempotency_outbox AS o WHERE o.bucket = f.bucket AND o.seq = f.seq AND o.id = f.id)";
+    DELETE FROM {schema}idempotency_outbox_failing WHERE (bucket, seq) IN (\
+        SELECT f.bucket, f.seq FROM {schema}idempotency_outbox_failing AS f WHERE NOT EXISTS (\
+            SELECT 1 FROM {schema}idempotency_outbox AS o WHERE o.bucket = f.bucket AND o.seq = f.seq AND o.id = f.id) \
+        LIMIT $1 FOR UPDATE OF f SKIP LOCKED)";
 
-/// Members who have not been seen for a day.
-pub(super) const FORGET_MEMBERS: &str =
-    "DELETE FROM {schema}idempotency_outbox_relay WHERE until < clock_timestamp() - interval '1 day'";
+/// Members who have not been seen for a day. Parameter: 1 limit.
+pub(super) const FORGET_MEMBERS: &str = "\
+    DELETE FROM {schema}idempotency_outbox_relay WHERE name IN (\
+        SELECT name FROM {schema}idempotency_outbox_relay WHERE until < clock_timestamp() - interval '1 day' \
+        LIMIT $1 FOR UPDATE SKIP LOCKED)";

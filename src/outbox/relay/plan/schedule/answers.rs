@@ -40,8 +40,8 @@ impl<E> Scheduler<E> {
         let verdict = verdict(reply, destination.destined.rules, facts);
         if verdict == Verdict::Done {
             destination.acks += 1;
-            self.counts.published += 1;
-            self.counts.duplicates += u64::from(duplicate);
+            destination.counts.published += 1;
+            destination.counts.duplicates += u64::from(duplicate);
             // It stays in the window until it is deleted.
             let ack = Ack { id: row.id, destination: Arc::clone(&row.destination), size: row.size };
             self.acked.acked(row.place, ack);
@@ -73,19 +73,21 @@ impl<E> Scheduler<E> {
             Verdict::Done => {}
             Verdict::Away { .. } => self.put_back(handout, failure),
             Verdict::Retry { .. } => {
-                self.counts.failed += 1;
+                self.count(&row.destination, |counts| counts.failed += 1);
                 if let Some(again) = again {
                     self.timers.insert((again, row.place));
                 }
                 self.hold(note, failure);
             }
             Verdict::Block { .. } | Verdict::Park { .. } => {
-                self.counts.failed += 1;
-                self.counts.blocked += 1;
+                self.count(&row.destination, |counts| {
+                    counts.failed += 1;
+                    counts.blocked += 1;
+                });
                 self.hold(note, failure);
             }
             Verdict::Bury { .. } => {
-                self.counts.failed += 1;
+                self.count(&row.destination, |counts| counts.failed += 1);
                 // Out until it is gone: its key goes on then.
                 self.writes.push_back(Write::Bury(failure));
             }

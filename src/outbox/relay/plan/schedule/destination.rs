@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::{Breaker, LaneName, Window};
-use super::Destined;
+use super::{Counts, Destined};
 
 /// A lane that waits for its turn.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +23,7 @@ pub(super) struct Destination {
     pub(super) paused_keys: BTreeSet<Arc<str>>,
     /// Acks so far: whether it worked while an event was out.
     pub(super) acks: u64,
+    pub(super) counts: Counts,
     pub(super) ready: VecDeque<Turn>,
     /// Lanes whose next row goes carefully, until it may.
     pub(super) careful: VecDeque<Turn>,
@@ -39,6 +40,7 @@ impl Destination {
             paused: false,
             paused_keys: BTreeSet::new(),
             acks: 0,
+            counts: Counts::default(),
             ready: VecDeque::new(),
             careful: VecDeque::new(),
             heard: Duration::ZERO,

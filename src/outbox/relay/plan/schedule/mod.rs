@@ -48,6 +48,19 @@ pub struct Counts {
     pub left: u64,
 }
 
+impl Counts {
+    fn and(self, other: Self) -> Self {
+        Self {
+            published: self.published + other.published,
+            duplicates: self.duplicates + other.duplicates,
+            failed: self.failed + other.failed,
+            blocked: self.blocked + other.blocked,
+            dead: self.dead + other.dead,
+            left: self.left + other.left,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Scheduler<E> {
@@ -82,7 +95,6 @@ pub struct Scheduler<E> {
     database: Trouble,
     lease_until: Duration,
     stopping: bool,
-    counts: Counts,
     dice: Dice,
 }
 
@@ -173,7 +185,6 @@ impl<E> Scheduler<E> {
             database: Trouble::default(),
             lease_until: Duration::ZERO,
             stopping: false,
-            counts: Counts::default(),
             dice: Dice(seed | 1),
             settings,
         }
@@ -213,8 +224,20 @@ impl<E> Scheduler<E> {
     /// What was done so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let out: usize = self.destinations.values().map(|destination| destination.window.events()).sum();
-        Counts { left: out as u64, ..self.counts }
+        self.counts_of_each().fold(Counts::default(), |sum, (_, counts)| sum.and(counts))
+    }
+
+    /// The same of each destination.
+    pub fn counts_of_each(&self) -> impl Iterator<Item = (&Arc<str>, Counts)> {
+        self.destinations.iter().map(|(name, destination)| {
+            (name, Counts { left: destination.window.events() as u64, ..destination.counts })
+        })
+    }
+
+    fn count(&mut self, destination: &str, count: impl FnOnce(&mut Counts)) {
+        if let Some(destination) = self.destinations.get_mut(destination) {
+            count(&mut destination.counts);
+        }
     }
 
     /// Whether nothing is out, and nothing left to be deleted or recorded.

@@ -91,7 +91,7 @@ impl<E> Scheduler<E> {
         if let Some(bucket) = self.bucket(owned) {
             bucket.hold(seq, note);
         }
-        self.counts.blocked += 1;
+        self.count(&row.destination, |counts| counts.blocked += 1);
         let error: Arc<str> = "the process vanished while this event was published".into();
         self.writes.push_back(Write::Record(Failure {
             owned,

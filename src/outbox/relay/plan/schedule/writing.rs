@@ -92,7 +92,7 @@ impl<E> Scheduler<E> {
         let (place, lane) = (failure.row.place, failure.row.lane());
         match buried {
             Some(true) => {
-                self.counts.dead += 1;
+                self.count(&failure.row.destination, |counts| counts.dead += 1);
                 if let Some(bucket) = self.bucket(failure.owned) {
                     bucket.remove(place.seq);
                 }
