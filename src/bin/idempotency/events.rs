@@ -25,14 +25,16 @@ pub(crate) async fn run<DB: OutboxDialect>(
         }
         OutboxCommand::List { dead: true, which, limit } => {
             let letters = outbox.dead_letters(&which.letters(), *limit).await?;
-            listed(show::dead(&letters, arguments.json), letters.is_empty())
+            show::dead(&letters, arguments.json);
+            matched(letters.len())
         }
         OutboxCommand::List { which, .. } if !which.is_empty() => {
             Err(Failure::usage("only dead letters are told apart: give --dead"))
         }
         OutboxCommand::List { limit, .. } => {
             let events = outbox.failing(*limit).await?;
-            listed(show::failing(&events, arguments.json), events.is_empty())
+            show::failing(&events, arguments.json);
+            matched(events.len())
         }
         OutboxCommand::Pause(place) => pause(outbox, arguments, place).await,
         OutboxCommand::Resume(place) => resume(outbox, arguments, place).await,
@@ -41,8 +43,8 @@ pub(crate) async fn run<DB: OutboxDialect>(
     }
 }
 
-fn listed((): (), nothing: bool) -> Result<(), Failure> {
-    if nothing { Err(Failure::NothingMatched) } else { Ok(()) }
+fn matched(number: usize) -> Result<(), Failure> {
+    if number == 0 { Err(Failure::NothingMatched) } else { Ok(()) }
 }
 
 /// One more than is told stands for all above.
