@@ -137,7 +137,8 @@ impl First for FirstSqlite {
     }
 
     async fn forget(&self, request: &ClaimRequest) -> bool {
-        self.changed(self.owned("forget", request).bind(1_i64)).await
+        let row = self.of("look", request).fetch_one(&self.pool).await.unwrap();
+        self.changed(self.of("forget", request).bind(row.get::<Vec<u8>, _>("token")).bind(1_i64)).await
     }
 
     async fn lease(&self, request: &ClaimRequest) -> bool {

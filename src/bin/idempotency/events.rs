@@ -6,6 +6,7 @@ mod show;
 use idempotency::OutboxDialect;
 use idempotency::outbox::{Outbox, Stats};
 use idempotency::store::Count;
+use serde_json::json;
 
 use crate::arguments::{Arguments, OutboxCommand, Where};
 use crate::confirm::confirmed;
@@ -66,6 +67,9 @@ async fn resume<DB: OutboxDialect>(outbox: &Outbox<DB>, arguments: &Arguments, p
     let is_meant =
         |(destination, key): &(String, Option<String>)| *destination == place.destination && *key == place.key;
     if !outbox.paused().await?.iter().any(is_meant) {
+        if arguments.json {
+            println!("{}", json!({ "resumed": false }));
+        }
         return Err(Failure::NothingMatched);
     }
     confirmed(arguments, &format!("Publish {} again?", show::place(place)))?;
