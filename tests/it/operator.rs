@@ -108,6 +108,8 @@ async fn a_running_key_on_postgres_shows_its_session_and_ends_with_it() {
     assert_eq!(json(&listed)[0]["state"], "running");
     assert!(json(&listed)[0]["holder"]["pid"].as_i64().unwrap() > 0);
     let scoped = |arguments: &[&str]| tool(&url, &[&["--scope", "alice", "--yes"], arguments].concat());
+    let unnamed = scoped(&["find", "slow"]);
+    assert_eq!((code(&unnamed), text(&unnamed).contains("--endpoint")), (1, true), "{}", text(&unnamed));
     let endpoint = ["slow", "--endpoint", "POST /payments"];
     let refused = scoped(&[&["release"], &endpoint[..]].concat());
     assert_eq!(code(&refused), 3, "{}", text(&refused));
