@@ -2,6 +2,7 @@
 
 use axum::body::Bytes;
 use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use idempotency::inbox::{Message, MessageId, Prepared, ProcessError, Processed};
@@ -14,6 +15,9 @@ use crate::service::Service;
 
 /// The sender's name in the inbox: the format itself names no source.
 const SENDER: &str = "psp";
+
+/// The largest body that is read: far more than an event needs.
+pub const LARGEST: usize = 1 << 20;
 
 /// Why an event was not applied.
 enum Failed {
@@ -29,8 +33,23 @@ impl From<sqlx::Error> for Failed {
 }
 
 /// `POST /webhooks/psp`. Whatever is not answered 2xx is delivered again.
-pub async fn receive<DB: Database>(State(service): State<Service<DB>>, headers: HeaderMap, body: Bytes) -> Response {
-    deliver(&service, &headers, &body).await.unwrap_or_else(IntoResponse::into_response)
+pub async fn receive<DB: Database>(
+    State(service): State<Service<DB>>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let delivered = match body {
+        Ok(body) => deliver(&service, &headers, &body).await,
+        Err(rejection) => Err(unread(&rejection)),
+    };
+    delivered.unwrap_or_else(IntoResponse::into_response)
+}
+
+fn unread(rejection: &BytesRejection) -> Problem {
+    match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "A body has at most 1 MiB."),
+        status => Problem::new(status, "The body has not arrived."),
+    }
 }
 
 async fn deliver<DB: Database>(service: &Service<DB>, headers: &HeaderMap, body: &Bytes) -> Result<Response, Problem> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -37,7 +37,9 @@ impl<DB: Database> Service<DB> {
             .route("/balances", get(balances::<DB>))
             .route("/inbox", get(async |State(service): State<Self>| Json(service.counts.as_json())))
             .route("/healthz", get(async || "ok"))
+            .method_not_allowed_fallback(async || Problem::new(StatusCode::METHOD_NOT_ALLOWED, "See the field Allow."))
             .fallback(async || Problem::new(StatusCode::NOT_FOUND, "There is no such resource."))
+            .layer(DefaultBodyLimit::max(delivery::LARGEST))
             .with_state(self)
     }
 

@@ -10,10 +10,11 @@ use sqlx::{Database, Pool, Transaction};
 
 use super::Dialect;
 use super::lease::Answer;
+use super::stats::Kept;
 use crate::error::Error;
 use crate::inbox::{MessageId, Part, PayloadDigest};
 use crate::purge::Batch;
-use crate::store::Isolation;
+use crate::store::{Count, Isolation};
 
 /// A database engine that can keep the marks of an inbox. Sealed: implemented for the engines of this crate.
 pub trait InboxDialect: Dialect {
@@ -173,11 +174,26 @@ pub trait Rows: Sized + Send + Sync + 'static {
     /// Forgets the failures of a message.
     fn forget_failures(&self, identity: &Identity) -> impl Answer<()>;
 
+    /// Counts, each no further than this.
+    fn stats(&self, most: u64) -> impl Answer<Stood>;
+
+    /// The consumer with marks that follows this one in the order of bytes, and their number, counted no further than that.
+    fn consumer(&self, after: &[u8], most: u64) -> impl Answer<Option<(Vec<u8>, Count)>>;
+
     /// Deletes at most so many marks and failures whose retention has ended.
     fn purge(&self, limit: u32) -> impl Answer<u64>;
 
     /// Deletes at most so many of both together, as one batch of a purger, under its lock.
     fn purge_batch(&self, limit: u32) -> impl Answer<Batch>;
+}
+
+/// How the tables stand.
+#[derive(Clone, Copy, Debug)]
+pub struct Stood {
+    /// The marks.
+    pub marks: Kept,
+    /// Messages of which failures are counted.
+    pub failing: Count,
 }
 
 /// A transaction that was begun here.

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::fingerprint::Fingerprint;
 use crate::lookup::LookupKey;
 use crate::purge::Batch;
-use crate::store::{Checkpoint, Token};
+use crate::store::{Checkpoint, KeyStats, Token};
 
 /// Declares the texts of an engine whose tables stand in schemas: expanded once, when the store is opened.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
@@ -92,6 +92,9 @@ pub trait Table: Sized + Send + Sync + 'static {
 
     /// Changes a row that nobody runs, by token and fence. `false`: it is not such a row, or somebody has locked it.
     fn operate(&self, owner: &Owner, fence: i64, operation: Operation<'_>) -> impl Answer<bool>;
+
+    /// Counts, each no further than this.
+    fn stats(&self, most: u64) -> impl Answer<KeyStats>;
 
     /// Deletes at most so many expired rows.
     fn purge(&self, limit: u32) -> impl Answer<u64>;

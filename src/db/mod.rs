@@ -16,6 +16,7 @@ pub(crate) mod slot;
 pub(crate) mod sql;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
+pub(crate) mod stats;
 pub(crate) mod tx;
 
 pub use dialect::Dialect;

@@ -52,6 +52,8 @@ mod process;
 mod running;
 pub mod source;
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+mod stats;
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 mod tx;
 
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
@@ -76,6 +78,8 @@ pub use message::{Message, PayloadDigest};
 pub use prepare::{Preparation, Prepared};
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub use process::{ProcessError, Processed};
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+pub use stats::{ConsumerStats, InboxStats};
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 pub use tx::InboxTx;
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use http::Extensions;
 
 use super::{
-    Boxed, Claim, ClaimRequest, Entry, Fence, Kept, LeaseControl, Operate, Operated, Purge, Settled, Settlement, Store,
-    Unkeyed, Verdict,
+    Boxed, Claim, ClaimRequest, Entry, Fence, Kept, KeyStats, LeaseControl, Operate, Operated, Purge, Settled,
+    Settlement, Store, Unkeyed, Verdict,
 };
 use crate::error::{Error, ErrorKind};
 use crate::key::Key;
@@ -108,6 +108,10 @@ impl Operate for AnyStore {
     async fn forget(&self, entry: &Entry) -> Result<Operated, Error> {
         self.operator()?.forget(entry).await
     }
+
+    async fn stats(&self, most: u64) -> Result<KeyStats, Error> {
+        self.operator()?.stats(most).await
+    }
 }
 
 /// A claim of an [`AnyStore`].
@@ -176,6 +180,7 @@ trait ErasedOperate: Send + Sync {
     fn release<'a>(&'a self, entry: &'a Entry) -> Boxed<'a, Operated>;
     fn settle_as<'a>(&'a self, entry: &'a Entry, kept: Kept) -> Boxed<'a, Operated>;
     fn forget<'a>(&'a self, entry: &'a Entry) -> Boxed<'a, Operated>;
+    fn stats(&self, most: u64) -> Boxed<'_, KeyStats>;
 }
 
 impl<S: Purge + Operate> ErasedOperate for S {
@@ -205,6 +210,10 @@ impl<S: Purge + Operate> ErasedOperate for S {
 
     fn forget<'a>(&'a self, entry: &'a Entry) -> Boxed<'a, Operated> {
         Box::pin(Operate::forget(self, entry))
+    }
+
+    fn stats(&self, most: u64) -> Boxed<'_, KeyStats> {
+        Box::pin(Operate::stats(self, most))
     }
 }
 

@@ -29,6 +29,7 @@ mod leased;
 mod memory;
 mod operate;
 mod request;
+mod stats;
 pub(crate) mod stored;
 
 use std::convert::Infallible;
@@ -68,6 +69,7 @@ pub(crate) use request::Fingerprints;
 pub use request::{ClaimRequest, Fence, Token};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteClaim, SqliteStore};
+pub use stats::{Count, KeyStats};
 
 /// Holds the keys.
 #[diagnostic::on_unimplemented(

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::{Fence, Kept, Store, Token};
-use crate::error::Error;
+use super::{Fence, Kept, KeyStats, Store, Token};
+use crate::error::{Error, ErrorKind};
 use crate::key::Key;
 use crate::lookup::{Endpoint, LookupKey};
 use crate::policy::State;
@@ -22,7 +22,7 @@ pub trait Operate: Store {
     /// The live records under this key: of one endpoint, or of all.
     ///
     /// # Errors
-    /// As for a claim. [`ErrorKind::Setup`](crate::ErrorKind::Setup) where the store must be told the endpoint.
+    /// As for a claim. [`ErrorKind::Setup`] where the store must be told the endpoint.
     ///
     /// # Cancel safety
     /// It only reads.
@@ -71,6 +71,21 @@ pub trait Operate: Store {
     /// # Cancel safety
     /// Dropped, it is done or undone.
     fn forget(&self, entry: &Entry) -> impl Future<Output = Result<Operated, Error>> + Send;
+
+    /// How the records stand. Each count reads at most `most` rows and says what it is worth: see [`Count`](super::Count)
+    /// and [`KeyStats::MOST`]. With `u64::MAX` everything is counted, which **reads the whole table**: minutes of a large
+    /// one, though it locks nothing that anybody waits for. On Redis all names of the servers are walked, those of others
+    /// too, and unless everything is wanted at most a million of each.
+    ///
+    /// # Errors
+    /// As for a claim. [`ErrorKind::Setup`] where the store cannot count.
+    ///
+    /// # Cancel safety
+    /// It changes nothing.
+    fn stats(&self, most: u64) -> impl Future<Output = Result<KeyStats, Error>> + Send {
+        let _ = most;
+        std::future::ready(Err(Error::with_source(ErrorKind::Setup, "this store cannot count")))
+    }
 }
 
 /// What became of an operator's call.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use idempotency::store::{Claim, OnUnknown, Purge, Settlement, Store, Verdict};
+use idempotency::store::{AnyStore, Claim, Count, OnUnknown, Operate, Purge, Settlement, Store, Verdict};
 use idempotency::testing::ManualClock;
 use idempotency::testing::store::{Harness, answer, completed, request};
 use idempotency::{ErrorKind, LookupKey, MemoryStore};
@@ -51,6 +51,29 @@ impl Harness for MemoryHarness {
 idempotency::store_conformance!(kit, async { MemoryHarness::new() });
 
 idempotency::operator_conformance!(operators, async { MemoryHarness::new() });
+
+// S8
+#[tokio::test]
+async fn records_are_counted_by_their_states() {
+    let MemoryHarness { store, clock } = MemoryHarness::new();
+    let exactly = |number| Some(Count::Exactly(number));
+    let Verdict::Claimed(_running) = store.claim(&request("running", 1)).await.unwrap() else { panic!() };
+    completed(&store, &request("done", 1), answer("done")).await;
+    let stats = AnyStore::operable(store.clone()).stats(1).await.unwrap();
+    assert_eq!((stats.records, stats.expired, stats.overdue), (Count::Exactly(2), Count::Exactly(0), None));
+    assert_eq!((stats.running, stats.completed, stats.orphaned), (exactly(1), exactly(1), exactly(0)));
+    clock.advance(LEASE);
+    let stats = store.stats(1).await.unwrap();
+    let stopped = [stats.lapsed, stats.unknown].map(|count| count.unwrap().number());
+    assert_eq!((stats.running, stopped.iter().sum::<u64>()), (exactly(0), 1));
+    clock.advance(RETENTION);
+    let stats = store.stats(1).await.unwrap();
+    assert_eq!((stats.records, stats.expired, stats.completed), (Count::Exactly(2), Count::Exactly(2), exactly(0)));
+    // The first of them when its retention ended.
+    assert_eq!(stats.overdue, Some(LEASE));
+    let error = AnyStore::new(store).stats(1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Setup);
+}
 
 // S26, case C25
 #[tokio::test]

@@ -1,5 +1,8 @@
 //! The operator's tool, as a process.
 
+mod messages;
+mod stats;
+
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -39,6 +42,8 @@ async fn paid(engine: &Engine) -> String {
 
 async fn looks_and_forgets(engine: Engine) {
     let url = paid(&engine).await;
+    // What was done is said.
+    let says = |arguments: &[&str]| text(&tool(&url, arguments)).trim().to_owned();
     let found = tool(&url, &["--scope", "alice", "--json", "find", "\"k1\""]);
     let records = json(&found);
     assert_eq!(code(&found), 0);
@@ -62,12 +67,13 @@ async fn looks_and_forgets(engine: Engine) {
     assert_eq!(code(&forget), 3, "{}", text(&forget));
     assert!(text(&forget).contains("completed key \"k1\""), "{}", text(&forget));
     assert_eq!(code(&tool(&url, &["--scope", "alice", "find", "k1"])), 0);
-    assert_eq!(code(&tool(&url, &["--scope", "alice", "--yes", "forget", "k1"])), 0);
+    assert_eq!(says(&["--scope", "alice", "--yes", "--json", "forget", "k1"]), r#"{"forgotten":true}"#);
     assert_eq!(code(&tool(&url, &["--scope", "alice", "find", "k1"])), 1);
     // Nothing has expired.
     let purge = tool(&url, &["--yes", "--json", "purge"]);
     assert_eq!((code(&purge), json(&purge)["deleted"].as_u64()), (1, Some(0)));
-    assert_eq!(code(&tool(&url, &["--yes", "migrate"])), 0);
+    assert_eq!(says(&["--yes", "migrate"]), "migrated");
+    assert_eq!(code(&tool(&url, &["migrate"])), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,6 +108,8 @@ async fn a_running_key_on_postgres_shows_its_session_and_ends_with_it() {
     assert_eq!(json(&listed)[0]["state"], "running");
     assert!(json(&listed)[0]["holder"]["pid"].as_i64().unwrap() > 0);
     let scoped = |arguments: &[&str]| tool(&url, &[&["--scope", "alice", "--yes"], arguments].concat());
+    let unnamed = scoped(&["find", "slow"]);
+    assert_eq!((code(&unnamed), text(&unnamed).contains("--endpoint")), (1, true), "{}", text(&unnamed));
     let endpoint = ["slow", "--endpoint", "POST /payments"];
     let refused = scoped(&[&["release"], &endpoint[..]].concat());
     assert_eq!(code(&refused), 3, "{}", text(&refused));
@@ -162,6 +170,41 @@ fn what_is_wrong_is_said_by_the_exit_code() {
     assert!(text(&schema).contains("CREATE TABLE \"app\".idempotency_keys"), "{}", text(&schema));
     assert_eq!(code(&tool("", &["schema", "--engine", "sqlite", "--version", "99"])), 1);
     assert_eq!(code(&tool("", &["schema"])), 2);
+    let schema = tool("", &["--json", "schema", "--engine", "mysql"]);
+    assert!(json(&schema).as_array().unwrap().len() >= 4);
+    // Nothing that is wrong is sent to a database.
+    for wrong in [
+        &["outbox"][..],
+        &["outbox", "redrive"],
+        &["outbox", "redrive", "no-id"],
+        &["outbox", "redrive", "--all", "--topic", "t"],
+        &["outbox", "discard", "--all", "6d5e4f30-4c1e-4b7e-9f53-2f6b4f0f6b1e"],
+        &["outbox", "discard", "--dry-run", "6d5e4f30-4c1e-4b7e-9f53-2f6b4f0f6b1e"],
+        &["outbox", "list", "--topic", "t"],
+        &["outbox", "pause"],
+        &["--store", "redis://127.0.0.1:1", "outbox", "stats"],
+        &["--leases", "inbox", "stats"],
+        &["--schema", "app", "inbox", "stats"],
+        &["inbox"],
+        &["--store", "http://a", "stats"],
+    ] {
+        assert_eq!(code(&tool(&missing, wrong)), 2, "{wrong:?}");
+    }
+    assert_eq!(code(&tool("", &["stats"])), 2);
+    // The tables of this file are there; those of another one are not, and nobody makes them.
+    for look in [&["stats"][..], &["outbox", "stats"], &["inbox", "stats"]] {
+        let (there, other) = (tool(&missing, look), tool("postgres://127.0.0.1:1/none", look));
+        assert_eq!((code(&there), code(&other)), (0, 4), "{look:?} {}", text(&there));
+    }
+    let bare = folder.path().join("bare.sqlite");
+    std::fs::write(&bare, "").unwrap();
+    let bare = format!("sqlite:{}", bare.display());
+    for look in
+        [&["stats"][..], &["outbox", "stats"], &["outbox", "list"], &["outbox", "resume", "b"], &["inbox", "stats"]]
+    {
+        let output = tool(&bare, look);
+        assert_eq!(code(&output), 4, "{look:?} {}", text(&output));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

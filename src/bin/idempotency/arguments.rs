@@ -1,11 +1,15 @@
 //! The command line.
 
+mod messages;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// Looks after idempotency keys: finds what is stuck, frees or settles it, purges what has expired.
+pub(crate) use messages::{EventArguments, InboxCommand, OutboxCommand, Where};
+
+/// Looks after idempotency keys, outbox and inbox: finds what is stuck, frees or settles it, purges what has expired.
 ///
 /// Exit codes: 0 done, 1 nothing matched, 2 wrong usage, 3 refused, 4 the store failed.
 #[derive(Debug, Parser)]
@@ -78,7 +82,16 @@ pub(crate) enum Command {
         #[command(flatten)]
         key: KeyArguments,
     },
-    /// Deletes what has expired, in small batches.
+    /// Counts the records: all, expired ones, and those of each state.
+    ///
+    /// A count goes no further than 10000 rows and says so; what lies beyond is the database's own estimate, where it has
+    /// one.
+    Stats {
+        /// Counts everything. This reads the whole table, which takes minutes where it is large.
+        #[arg(long)]
+        exact: bool,
+    },
+    /// Deletes records of keys that have expired, in small batches.
     Purge {
         /// So many rows a statement, 1 to 1000.
         #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -95,6 +108,12 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N")]
         version: Option<usize>,
     },
+    /// Looks after events on their way.
+    #[command(subcommand)]
+    Outbox(OutboxCommand),
+    /// Looks at the marks of processed messages.
+    #[command(subcommand)]
+    Inbox(InboxCommand),
 }
 
 #[derive(Debug, Args)]

@@ -24,9 +24,12 @@ async fn record(place: &Place, arguments: &Arguments, named: &KeyArguments) -> R
     }
 }
 
-fn done(operated: Operated) -> Result<(), Failure> {
+fn done(arguments: &Arguments, what: &str, operated: Operated) -> Result<(), Failure> {
     match operated {
-        Operated::Done => Ok(()),
+        Operated::Done => {
+            show::done(arguments.json, what);
+            Ok(())
+        }
         Operated::InProgress => Err(Failure::Refused("an attempt is running".to_owned())),
         Operated::Changed => Err(Failure::Refused(
             "the record is in a state that this is not for, or has changed: look again".to_owned(),
@@ -43,13 +46,14 @@ pub(crate) async fn release(
     let entry = record(place, arguments, named).await?;
     if !terminate {
         confirmed(arguments, &format!("{}\nFree it, so that the next request runs?", show::line(&entry)))?;
-        return done(place.store.release(&entry).await?);
+        return done(arguments, "released", place.store.release(&entry).await?);
     }
     let (Kind::Postgres(store), Some(holder)) = (&place.kind, &entry.holder) else {
         return Err(Failure::Refused("no database session holds this key".to_owned()));
     };
     confirmed(arguments, &format!("{}\nEnd that session, which undoes its work?", show::line(&entry)))?;
     if store.terminate(holder).await? {
+        show::done(arguments.json, "terminated");
         return Ok(());
     }
     Err(Failure::Refused("the session has ended, or is in another transaction by now: look again".to_owned()))
@@ -65,13 +69,13 @@ pub(crate) async fn settle(
     let entry = record(place, arguments, named).await?;
     let what = format!("{}\nGive it the answer {} for good?", show::line(&entry), answer.status);
     confirmed(arguments, &what)?;
-    done(place.store.settle_as(&entry, kept).await?)
+    done(arguments, "settled", place.store.settle_as(&entry, kept).await?)
 }
 
 pub(crate) async fn forget(place: &Place, arguments: &Arguments, named: &KeyArguments) -> Result<(), Failure> {
     let entry = record(place, arguments, named).await?;
     confirmed(arguments, &format!("{}\nDelete it, so that the key is new again?", show::line(&entry)))?;
-    done(place.store.forget(&entry).await?)
+    done(arguments, "forgotten", place.store.forget(&entry).await?)
 }
 
 /// The answer that the arguments describe.

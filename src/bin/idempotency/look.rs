@@ -21,7 +21,12 @@ pub(crate) async fn records(place: &Place, arguments: &Arguments, named: &KeyArg
     if endpoint.is_none() && matches!(place.kind, Kind::Redis) {
         return Err(Failure::usage("on Redis a key is found with its --endpoint only"));
     }
-    Ok(place.store.find(&scope, &key, endpoint.as_ref()).await?)
+    let found = place.store.find(&scope, &key, endpoint.as_ref()).await?;
+    if found.is_empty() && endpoint.is_none() && matches!(place.kind, Kind::Postgres(_)) {
+        // Only the lock of a whole look-up key can be asked for.
+        eprintln!("idempotency: a key that runs just now is found with its --endpoint only");
+    }
+    Ok(found)
 }
 
 /// A method and a path, or a name.

@@ -1,4 +1,4 @@
-//! The operator's tool: looks at keys that are stuck, and changes what only a person can decide.
+//! The operator's tool: looks at keys and events that are stuck, and changes what only a person can decide.
 //!
 //! Exit codes: 0 done, 1 nothing matched, 2 wrong usage, 3 refused, 4 the store failed.
 
@@ -7,12 +7,17 @@
 mod arguments;
 mod change;
 mod confirm;
+mod connect;
+mod events;
 mod failure;
 mod look;
+mod messages;
 mod place;
+mod progress;
 mod purge;
 mod schema;
 mod show;
+mod stats;
 
 use std::process::ExitCode;
 
@@ -45,8 +50,11 @@ async fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Release { key, terminate } => change::release(&place().await?, arguments, key, *terminate).await,
         Command::Settle { key, answer } => change::settle(&place().await?, arguments, key, answer).await,
         Command::Forget { key } => change::forget(&place().await?, arguments, key).await,
+        Command::Stats { exact } => stats::stats(&place().await?, arguments, *exact).await,
         Command::Purge { batch } => purge::purge(&place().await?, arguments, *batch).await,
         Command::Migrate => schema::migrate(&place().await?, arguments).await,
         Command::Schema { engine, version } => schema::print(arguments, *engine, *version),
+        Command::Outbox(command) => messages::outbox(arguments, command).await,
+        Command::Inbox(command) => messages::inbox(arguments, command).await,
     }
 }

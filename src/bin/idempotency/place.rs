@@ -1,18 +1,12 @@
 //! Where the keys are.
 
-use std::time::Duration;
-
 use idempotency::store::{AnyStore, MySqlStoreBuilder, PostgresStoreBuilder, RedisStoreBuilder};
 use idempotency::{Error, LeaseStore, MySqlStore, PostgresStore, RedisStore, SqliteStore};
-use sqlx::mysql::MySqlPoolOptions;
-use sqlx::postgres::PgPoolOptions;
-use sqlx::sqlite::SqlitePoolOptions;
+use sqlx::{MySqlPool, PgPool, SqlitePool};
 
-use crate::arguments::{Arguments, Engine};
+use crate::arguments::Arguments;
+use crate::connect::Database;
 use crate::failure::Failure;
-
-/// How long a database may take to be reached.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A store of keys, whatever it is.
 pub(crate) struct Place {
@@ -37,15 +31,13 @@ impl Place {
         if let Some(url) = &arguments.store {
             return redis(url, arguments).await;
         }
-        let url = arguments.database.as_deref().ok_or_else(|| {
-            Failure::usage("name a database (--database or DATABASE_URL), or a Redis server (--store)")
-        })?;
-        match Engine::of(url) {
-            Some(Engine::Sqlite) => sqlite(url, arguments).await,
-            Some(Engine::Postgres) => postgres(url, arguments).await,
-            Some(Engine::Mysql) => mysql(url, arguments).await,
-            // It may hold a password, so it is not shown.
-            None => Err(Failure::usage("a database is sqlite:FILE, postgres://… or mysql://…")),
+        if arguments.database.is_none() {
+            return Err(Failure::usage("name a database (--database or DATABASE_URL), or a Redis server (--store)"));
+        }
+        match Database::connect(arguments).await? {
+            Database::Sqlite(pool) => sqlite(pool, arguments).await,
+            Database::Postgres(pool) => postgres(pool, arguments).await,
+            Database::MySql(pool) => mysql(pool, arguments).await,
         }
     }
 
@@ -84,16 +76,7 @@ async fn redis(url: &str, arguments: &Arguments) -> Result<Place, Failure> {
     Ok(at(AnyStore::operable(store), Kind::Redis))
 }
 
-async fn sqlite(url: &str, arguments: &Arguments) -> Result<Place, Failure> {
-    if arguments.schema.is_some() {
-        return Err(Failure::usage("SQLite has no schemas"));
-    }
-    let file = url.trim_start_matches("sqlite:");
-    let file = file.strip_prefix("//").unwrap_or(file);
-    // An operator who mistypes a name must not be shown an empty new database.
-    let options =
-        SqliteStore::connect_options(file).create_if_missing(matches!(arguments.command, crate::Command::Migrate));
-    let pool = SqlitePoolOptions::new().max_connections(2).acquire_timeout(PATIENCE).connect_with(options).await?;
+async fn sqlite(pool: SqlitePool, arguments: &Arguments) -> Result<Place, Failure> {
     if arguments.leases {
         let store = LeaseStore::<sqlx::Sqlite>::new(pool).await?;
         return Ok(at(AnyStore::operable(store.clone()), Kind::SqliteLeases(store)));
@@ -102,8 +85,7 @@ async fn sqlite(url: &str, arguments: &Arguments) -> Result<Place, Failure> {
     Ok(at(AnyStore::operable(store.clone()), Kind::Sqlite(store)))
 }
 
-async fn postgres(url: &str, arguments: &Arguments) -> Result<Place, Failure> {
-    let pool = PgPoolOptions::new().max_connections(3).acquire_timeout(PATIENCE).connect(url).await?;
+async fn postgres(pool: PgPool, arguments: &Arguments) -> Result<Place, Failure> {
     if arguments.leases {
         let store = match &arguments.schema {
             Some(schema) => LeaseStore::<sqlx::Postgres>::in_schema(pool, schema).await?,
@@ -116,8 +98,7 @@ async fn postgres(url: &str, arguments: &Arguments) -> Result<Place, Failure> {
     Ok(at(AnyStore::operable(store.clone()), Kind::Postgres(store)))
 }
 
-async fn mysql(url: &str, arguments: &Arguments) -> Result<Place, Failure> {
-    let pool = MySqlPoolOptions::new().max_connections(3).acquire_timeout(PATIENCE).connect(url).await?;
+async fn mysql(pool: MySqlPool, arguments: &Arguments) -> Result<Place, Failure> {
     if arguments.leases {
         let store = match &arguments.schema {
             Some(schema) => LeaseStore::<sqlx::MySql>::in_schema(pool, schema).await?,

@@ -1,16 +1,16 @@
 //! What has expired goes.
 
 use idempotency::store::Purge;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::arguments::Arguments;
 use crate::confirm::confirmed;
 use crate::failure::Failure;
 use crate::place::Place;
+use crate::progress;
 
 pub(crate) async fn purge(place: &Place, arguments: &Arguments, batch: u32) -> Result<(), Failure> {
     confirmed(arguments, "Delete every record that has expired?")?;
-    let progress = if arguments.json { ProgressBar::hidden() } else { bar() };
+    let progress = progress::counting(arguments, "records deleted");
     let mut deleted = 0;
     loop {
         let now = place.store.purge(batch).await?;
@@ -28,14 +28,4 @@ pub(crate) async fn purge(place: &Place, arguments: &Arguments, batch: u32) -> R
         println!("{deleted} records deleted");
     }
     if deleted == 0 { Err(Failure::NothingMatched) } else { Ok(()) }
-}
-
-/// How many there are is not known before.
-fn bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{spinner} {pos} records deleted, {per_sec}, {elapsed}");
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = style {
-        bar.set_style(style);
-    }
-    bar
 }

@@ -6,10 +6,13 @@ use crate::arguments::{Arguments, Engine};
 use crate::confirm::confirmed;
 use crate::failure::Failure;
 use crate::place::Place;
+use crate::show;
 
 pub(crate) async fn migrate(place: &Place, arguments: &Arguments) -> Result<(), Failure> {
     confirmed(arguments, "Bring the tables to the newest version?")?;
-    place.migrate().await
+    place.migrate().await?;
+    show::done(arguments.json, "migrated");
+    Ok(())
 }
 
 /// Prints the text of one migration, or of all. Nothing is connected to.
@@ -29,6 +32,10 @@ pub(crate) fn print(arguments: &Arguments, engine: Option<Engine>, version: Opti
     if texts.is_empty() {
         return Err(Failure::NothingMatched);
     }
-    println!("{}", texts.join("\n"));
+    if arguments.json {
+        println!("{}", serde_json::json!(texts));
+    } else {
+        println!("{}", texts.join("\n"));
+    }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use idempotency::policy::State;
-use idempotency::store::{Entry, Holder};
+use idempotency::store::{Count, Entry, Holder};
 use serde_json::{Value, json};
 
 /// Prints records, and sessions that hold keys which cannot be seen.
@@ -85,8 +85,32 @@ fn state(state: State) -> &'static str {
     }
 }
 
+/// A number and what it is worth, for programs.
+pub(crate) fn count(count: Count) -> Value {
+    let is = match count {
+        Count::Exactly(_) => "exact",
+        Count::AtLeast(_) => "at_least",
+        Count::About(_) => "estimate",
+    };
+    json!({ "count": count.number(), "is": is })
+}
+
+/// The same for people, where there may be none.
+pub(crate) fn or_unknown(count: Option<Count>) -> String {
+    count.map_or_else(|| "not counted: the table is large, see --exact".to_owned(), |count| count.to_string())
+}
+
+/// Says that a change was made.
+pub(crate) fn done(as_json: bool, what: &str) {
+    if as_json {
+        println!("{}", json!({ what: true }));
+    } else {
+        println!("{what}");
+    }
+}
+
 /// In the largest unit that leaves a whole number of some size.
-fn time(time: Duration) -> String {
+pub(crate) fn time(time: Duration) -> String {
     match time.as_secs() {
         0..120 => format!("{} s", time.as_secs()),
         120..7200 => format!("{} min", time.as_secs() / 60),

@@ -22,16 +22,18 @@ use super::inspect::{Inspected, inspect};
 use super::purge::{batch, by_hand};
 use super::session::{Left, Session};
 use super::sql::{BEGIN_READ_COMMITTED, BEGIN_REPEATABLE_READ, BEGIN_SERIALIZABLE, COMMIT, END_FOR_GOOD, NO_WAIT};
-use super::{Flavor, is_number, says_duplicate, says_ended};
+use super::{Flavor, is_number, says_duplicate, says_ended, stats};
 use crate::db::begin::undisturbed;
 use crate::db::fault::{Fault, before_commit, fault, in_claim};
-use crate::db::inbox::{Identity, InboxDialect, Lent, Met, New, Own, Rows, Settings, Uncommitted, Whose, as_json};
+use crate::db::inbox::{
+    Identity, InboxDialect, Lent, Met, New, Own, Rows, Settings, Stood, Uncommitted, Whose, as_json,
+};
 use crate::db::lease::microseconds;
 use crate::db::migrate;
 use crate::db::sql::{SchemaName, mysql_no_wait};
 use crate::error::{Error, ErrorKind};
 use crate::purge::Batch;
-use crate::store::Isolation;
+use crate::store::{Count, Isolation};
 use sql::Texts;
 
 /// How often a mark is looked for that a purge takes away meanwhile.
@@ -369,6 +371,14 @@ impl Rows for MySqlInbox {
 
     async fn forget_failures(&self, identity: &Identity) -> Result<(), sqlx::Error> {
         self.write(at(query(&self.texts.forget_failures), identity)).await
+    }
+
+    async fn stats(&self, most: u64) -> Result<Stood, sqlx::Error> {
+        stats::inbox(&self.pool, &self.schema, most).await
+    }
+
+    async fn consumer(&self, after: &[u8], most: u64) -> Result<Option<(Vec<u8>, Count)>, sqlx::Error> {
+        stats::consumer(&self.pool, &self.schema, after, most).await
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, sqlx::Error> {

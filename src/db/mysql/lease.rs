@@ -20,7 +20,7 @@ use super::inspect::{Inspected, inspect};
 use super::purge::{batch, by_hand};
 use super::sql::{END_FOR_GOOD, NO_WAIT};
 use super::statements::bound;
-use super::{Flavor, says_duplicate};
+use super::{Flavor, says_duplicate, stats};
 use crate::db::fault::{Fault, fault, in_claim};
 use crate::db::lease::{
     Asked, Change, Found, Granted, LeaseDialect, NOBODY, NewLease, Operation, Owner, Search, Seen, Standing, Stored,
@@ -31,6 +31,7 @@ use crate::db::sql::{SchemaName, mysql_no_wait};
 use crate::error::Error;
 use crate::lookup::LookupKey;
 use crate::purge::Batch;
+use crate::store::KeyStats;
 use sql::Texts;
 
 impl LeaseDialect for MySql {
@@ -230,6 +231,10 @@ impl Table for MySqlLeases {
             Err(error) if is_conflict(&error) => Ok(false),
             done => done,
         }
+    }
+
+    async fn stats(&self, most: u64) -> Result<KeyStats, sqlx::Error> {
+        stats::leases(&self.pool, &self.schema, most).await
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, sqlx::Error> {

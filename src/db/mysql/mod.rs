@@ -11,6 +11,7 @@ pub(crate) mod purge;
 pub(crate) mod session;
 pub(crate) mod sql;
 pub(crate) mod statements;
+pub(crate) mod stats;
 
 use sqlx::MySql;
 use sqlx::error::DatabaseError;

@@ -15,18 +15,18 @@ use sqlx_core::transaction::TransactionManager;
 
 use super::alone;
 use super::inspect::{Inspected, inspect};
-use super::purge;
 use super::sql::{BEGIN, BEGIN_REPEATABLE_READ, BEGIN_SERIALIZABLE};
+use super::{purge, stats};
 use crate::db::begin::begin;
 use crate::db::fault::{Fault, before_commit, fault, in_claim};
-use crate::db::inbox::{Identity, InboxDialect, Lent, Met, New, Own, Rows, Settings, Uncommitted, Whose};
+use crate::db::inbox::{Identity, InboxDialect, Lent, Met, New, Own, Rows, Settings, Stood, Uncommitted, Whose};
 use crate::db::lease::microseconds;
 use crate::db::migrate;
 use crate::db::slot::{discard, unwind};
 use crate::db::sql::{SchemaName, expand};
 use crate::error::{Error, ErrorKind};
 use crate::purge::Batch;
-use crate::store::Isolation;
+use crate::store::{Count, Isolation};
 use sql::Texts;
 
 impl InboxDialect for Postgres {
@@ -338,6 +338,14 @@ impl Rows for PostgresInbox {
     async fn forget_failures(&self, identity: &Identity) -> Result<(), sqlx::Error> {
         let query = self.of(&self.texts.forget_failures, identity);
         alone::execute(&self.pool, self.persistent, query).await.map(drop)
+    }
+
+    async fn stats(&self, most: u64) -> Result<Stood, sqlx::Error> {
+        stats::inbox(&self.pool, &self.schema, most).await
+    }
+
+    async fn consumer(&self, after: &[u8], most: u64) -> Result<Option<(Vec<u8>, Count)>, sqlx::Error> {
+        stats::consumer(&self.pool, &self.schema, after, most).await
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, sqlx::Error> {

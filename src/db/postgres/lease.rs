@@ -14,7 +14,7 @@ use sqlx::{PgConnection, PgPool, Postgres, Row, SqlStr};
 
 use super::alone;
 use super::inspect::{Inspected, inspect};
-use super::purge;
+use super::{purge, stats};
 use crate::db::fault::in_claim;
 use crate::db::lease::{
     Asked, Change, Found, Granted, LeaseDialect, NOBODY, NewLease, Operation, Owner, Search, Seen, Standing, Table,
@@ -25,6 +25,7 @@ use crate::db::sql::{SchemaName, expand};
 use crate::error::Error;
 use crate::lookup::LookupKey;
 use crate::purge::Batch;
+use crate::store::KeyStats;
 use sql::Texts;
 
 impl LeaseDialect for Postgres {
@@ -177,6 +178,10 @@ impl Table for PostgresLeases {
             Operation::Forget => self.owned(&self.texts.forget, owner).bind(fence),
         };
         self.changed(query).await
+    }
+
+    async fn stats(&self, most: u64) -> Result<KeyStats, sqlx::Error> {
+        stats::leases(&self.pool, &self.schema, most).await
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, sqlx::Error> {

@@ -10,6 +10,7 @@ mod outbox;
 pub(crate) mod purge;
 pub(crate) mod sql;
 pub(crate) mod statements;
+pub(crate) mod stats;
 
 use sqlx::error::DatabaseError;
 use sqlx::postgres::PgTransactionManager;

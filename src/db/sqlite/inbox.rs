@@ -20,15 +20,18 @@ use tokio::time::{Instant, timeout_at};
 use super::inspect::inspect;
 use super::sql::RELEASE;
 use super::wait::patiently;
-use super::{code_of, names_nothing, own_error};
+use super::{code_of, names_nothing, own_error, stats};
 use crate::db::begin::{begin_in_turn, in_background, mend, roll_back, undisturbed};
 use crate::db::fault::{Fault, before_commit, fault};
-use crate::db::inbox::{Identity, InboxDialect, Lent, Met, New, Own, Rows, Settings, Uncommitted, Whose, as_json};
+use crate::db::inbox::{
+    Identity, InboxDialect, Lent, Met, New, Own, Rows, Settings, Stood, Uncommitted, Whose, as_json,
+};
 use crate::db::lease::microseconds;
 use crate::db::migrate;
 use crate::db::slot::depth;
 use crate::error::{Error, ErrorKind};
 use crate::purge::Batch;
+use crate::store::Count;
 
 /// How long a message waits to write: in the queue, for a connection and for other processes, all together.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -284,6 +287,16 @@ impl Rows for SqliteInbox {
 
     async fn forget_failures(&self, identity: &Identity) -> Result<(), sqlx::Error> {
         self.write(|| bytes(sql::FORGET_FAILURES, identity)).await.map(drop)
+    }
+
+    async fn stats(&self, most: u64) -> Result<Stood, sqlx::Error> {
+        let until = Instant::now() + PATIENCE;
+        patiently!(until, stats::inbox(&mut *acquire(&self.desk, until).await?, most).await)
+    }
+
+    async fn consumer(&self, after: &[u8], most: u64) -> Result<Option<(Vec<u8>, Count)>, sqlx::Error> {
+        let until = Instant::now() + PATIENCE;
+        patiently!(until, stats::consumer(&mut *acquire(&self.desk, until).await?, after, most).await)
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, sqlx::Error> {

@@ -16,8 +16,8 @@ use sqlx::{Row, Sqlite, SqliteConnection, SqlitePool};
 use tokio::time::{Instant, timeout_at};
 
 use super::inspect::inspect;
-use super::own_error;
 use super::wait::patiently;
+use super::{own_error, stats};
 use crate::db::begin::begin_in_turn;
 use crate::db::fault::{Fault, fault};
 use crate::db::lease::{
@@ -28,6 +28,7 @@ use crate::db::migrate;
 use crate::error::{Error, ErrorKind};
 use crate::lookup::LookupKey;
 use crate::purge::Batch;
+use crate::store::KeyStats;
 
 /// How long a statement waits for other writers.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -249,6 +250,11 @@ impl Table for SqliteLeases {
         let mut books = self.books().await?;
         let until = Instant::now() + PATIENCE;
         patiently!(until, changed(operate(owner, fence, &operation), &mut books).await)
+    }
+
+    async fn stats(&self, most: u64) -> Result<KeyStats, sqlx::Error> {
+        let until = Instant::now() + PATIENCE;
+        patiently!(until, stats::leases(&mut *acquire(&self.desk, until).await?, most).await)
     }
 
     async fn purge(&self, limit: u32) -> Result<u64, sqlx::Error> {

@@ -9,6 +9,7 @@ mod outbox;
 mod plans;
 pub(crate) mod sql;
 pub(crate) mod statements;
+pub(crate) mod stats;
 pub(crate) mod wait;
 
 use sqlx::Sqlite;

@@ -12,7 +12,7 @@ use crate::lookup::{Endpoint, LookupKey};
 use crate::policy::State;
 use crate::record::Answer;
 use crate::scope::ScopeId;
-use crate::store::{Entry, Fence, Kept, Operate, Operated, Token};
+use crate::store::{Entry, Fence, Kept, KeyStats, Operate, Operated, Token};
 
 impl<DB: LeaseDialect> Operate for LeaseStore<DB> {
     async fn find(&self, scope: &ScopeId, key: &Key, endpoint: Option<&Endpoint>) -> Result<Vec<Entry>, Error> {
@@ -36,6 +36,11 @@ impl<DB: LeaseDialect> Operate for LeaseStore<DB> {
 
     async fn forget(&self, entry: &Entry) -> Result<Operated, Error> {
         self.operate(entry, Operation::Forget, Event::OperatorForgot).await
+    }
+
+    /// It has no limit of time.
+    async fn stats(&self, most: u64) -> Result<KeyStats, Error> {
+        self.shared.table.stats(most).await.map_err(DB::Table::error)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::events::{Event, emit};
 use crate::key::Key;
 use crate::lookup::Endpoint;
 use crate::scope::ScopeId;
-use crate::store::{Entry, Kept, Operate, Operated};
+use crate::store::{Entry, Kept, KeyStats, Operate, Operated};
 
 impl Operate for MemoryStore {
     async fn find(&self, scope: &ScopeId, key: &Key, endpoint: Option<&Endpoint>) -> Result<Vec<Entry>, Error> {
@@ -30,6 +30,10 @@ impl Operate for MemoryStore {
 
     async fn forget(&self, entry: &Entry) -> Result<Operated, Error> {
         Ok(self.change(entry, Change::Forget, Event::OperatorForgot))
+    }
+
+    async fn stats(&self, _: u64) -> Result<KeyStats, Error> {
+        Ok(self.shared.table.stats(self.shared.clock.now()))
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use super::{MySqlStore, state_of};
 use crate::db::fault::{Fault, fault, in_claim};
 use crate::db::mysql::operate::{Looked, Operation, Records};
+use crate::db::mysql::stats;
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit};
 use crate::key::Key;
@@ -18,7 +19,7 @@ use crate::lookup::{Endpoint, LookupKey};
 use crate::policy::State;
 use crate::scope::ScopeId;
 use crate::store::stored::StoredEntry;
-use crate::store::{Entry, Kept, Operate, Operated};
+use crate::store::{Entry, Kept, KeyStats, Operate, Operated};
 
 /// How often to try a row that is locked: somebody who asks for a completed key holds it for a moment, too.
 const TRIES: u32 = 5;
@@ -98,5 +99,9 @@ impl Operate for MySqlStore {
 
     async fn forget(&self, entry: &Entry) -> Result<Operated, Error> {
         self.change(entry, Operation::Forget, Event::OperatorForgot).await
+    }
+
+    async fn stats(&self, most: u64) -> Result<KeyStats, Error> {
+        stats::keys(&self.shared.pool, &self.shared.schema, most).await.map_err(in_claim::<MySql>)
     }
 }

@@ -11,7 +11,7 @@ use crate::db::begin::{begin, roll_back};
 use crate::db::fault::in_claim;
 use crate::db::postgres::operate::{self as statements, Changed, Target};
 use crate::db::postgres::statements::{COMPLETED, ORPHANED};
-use crate::db::postgres::{Locks, sql};
+use crate::db::postgres::{Locks, sql, stats};
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit};
 use crate::key::Key;
@@ -19,7 +19,7 @@ use crate::lookup::{Endpoint, LookupKey};
 use crate::policy::State;
 use crate::scope::ScopeId;
 use crate::store::stored::StoredEntry;
-use crate::store::{Entry, Holder, Kept, Operate, Operated};
+use crate::store::{Entry, Holder, Kept, KeyStats, Operate, Operated};
 
 /// A committed running row was committed by its own handler: an orphan (H29).
 const RUNNING: i16 = 0;
@@ -137,6 +137,12 @@ impl Operate for PostgresStore {
 
     async fn forget(&self, entry: &Entry) -> Result<Operated, Error> {
         self.change(entry, &[RUNNING, COMPLETED, ORPHANED], None, Event::OperatorForgot).await
+    }
+
+    /// Running keys are counted as sessions.
+    async fn stats(&self, most: u64) -> Result<KeyStats, Error> {
+        let mut transaction = self.begin_operation().await?;
+        stats::keys(&mut transaction, &self.shared.schema, most).await.map_err(in_claim::<Postgres>)
     }
 }
 

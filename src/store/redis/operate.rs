@@ -13,7 +13,7 @@ use crate::events::{Event, emit};
 use crate::key::Key;
 use crate::lookup::{Endpoint, LookupKey};
 use crate::scope::ScopeId;
-use crate::store::{Entry, Kept, Operate, Operated};
+use crate::store::{Entry, Kept, KeyStats, Operate, Operated};
 
 /// Every record has a name made of scope, key and endpoint, so [`Operate::find`] must be told the endpoint.
 /// [`Operate::list_stuck`] walks all names of each server in small steps (`SCAN`), at most a million of each: on a
@@ -30,6 +30,10 @@ impl Operate for RedisStore {
 
     async fn list_stuck(&self, older_than: Duration, limit: u32) -> Result<Vec<Entry>, Error> {
         self.scan(older_than, usize::try_from(limit).unwrap_or(usize::MAX)).await
+    }
+
+    async fn stats(&self, most: u64) -> Result<KeyStats, Error> {
+        self.count(most).await
     }
 
     async fn release(&self, entry: &Entry) -> Result<Operated, Error> {

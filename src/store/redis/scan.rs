@@ -1,5 +1,7 @@
 //! Looks through all records of all servers.
 
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use redis::Value;
@@ -10,7 +12,8 @@ use super::reply::unreadable;
 use super::{RedisStore, connection::Node, entry};
 use crate::error::Error;
 use crate::policy::State;
-use crate::store::Entry;
+use crate::store::stats::ByState;
+use crate::store::{Count, Entry, KeyStats};
 
 /// How many names one step looks at: well under a millisecond of the server's time.
 const STEP: usize = 500;
@@ -28,7 +31,8 @@ impl RedisStore {
             let mut cursor = "0".to_owned();
             for _ in 0..STEPS {
                 let (next, names) = self.names(&mut open, &node, &cursor).await?;
-                found.extend(self.stuck(&mut open, &node, names, older_than).await?);
+                let read = self.read(&mut open, &node, names).await?;
+                found.extend(read.into_iter().filter(|entry| waits(entry, older_than)));
                 // Of many only the oldest are kept, so that the list stays small.
                 if found.len() > limit.saturating_mul(2).max(STEP) {
                     keep_oldest(&mut found, limit);
@@ -53,14 +57,45 @@ impl RedisStore {
         redis::from_redis_value(answer.pop().ok_or_else(unreadable)?).map_err(|error| fault(&error.into()))
     }
 
-    /// Which of these records wait for somebody.
-    async fn stuck(
-        &self,
-        open: &mut Open,
-        node: &Node,
-        names: Vec<String>,
-        older_than: Duration,
-    ) -> Result<Vec<Entry>, Error> {
+    /// How the records stand, each counted once, however often the server names it.
+    pub(super) async fn count(&self, most: u64) -> Result<KeyStats, Error> {
+        let mut open = self.link.open().await?;
+        let nodes = open.connection.nodes().await;
+        let nodes = self.link.seen(&open, nodes).map_err(|error| fault(&error))?;
+        let steps = if most == u64::MAX { usize::MAX } else { STEPS };
+        let (hasher, mut known, mut by_state, mut whole) =
+            (RandomState::new(), HashSet::new(), ByState::default(), true);
+        let mut counted = 0;
+        for node in nodes {
+            let mut cursor = "0".to_owned();
+            let mut left = steps;
+            loop {
+                if left == 0 || counted >= most {
+                    whole = false;
+                    break;
+                }
+                left -= 1;
+                let (next, mut names) = self.names(&mut open, &node, &cursor).await?;
+                names.retain(|name| known.insert(hasher.hash_one(name)));
+                for entry in self.read(&mut open, &node, names).await? {
+                    counted += 1;
+                    by_state.add(entry.state);
+                }
+                cursor = next;
+                if cursor == "0" {
+                    break;
+                }
+            }
+        }
+        let mut stats = KeyStats::empty();
+        let count = |number| if whole { Count::Exactly(number) } else { Count::AtLeast(number) };
+        by_state.report(&mut stats, count);
+        stats.records = count(counted);
+        Ok(stats)
+    }
+
+    /// These records, as far as they are live.
+    async fn read(&self, open: &mut Open, node: &Node, names: Vec<String>) -> Result<Vec<Entry>, Error> {
         if names.is_empty() {
             return Ok(Vec::new());
         }
@@ -75,9 +110,7 @@ impl RedisStore {
         let mut found = Vec::new();
         for fields in answers {
             // One record that cannot be read must not hide the others.
-            if let Ok(Some(entry)) = entry::read(now, fields)
-                && waits(&entry, older_than)
-            {
+            if let Ok(Some(entry)) = entry::read(now, fields) {
                 found.push(entry);
             }
         }

@@ -10,6 +10,7 @@ use super::shared::{LOOK_PATIENCE, Shared, own_error};
 use super::turn::Turn;
 use super::verdict::stands;
 use crate::db::sqlite::statements::{self, ANNOUNCED, COMPLETED, ORPHANED, RUNNING};
+use crate::db::sqlite::stats::{Keys, keys};
 use crate::db::sqlite::wait::patiently;
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit};
@@ -18,7 +19,7 @@ use crate::lookup::Endpoint;
 use crate::policy::State;
 use crate::scope::ScopeId;
 use crate::store::stored::StoredEntry;
-use crate::store::{Entry, Kept, Operate, Operated};
+use crate::store::{Count, Entry, Kept, KeyStats, Operate, Operated};
 
 /// More announcements than one store has at a time: dead ones among them are found out one by one.
 const MOST_UNSETTLED: u32 = 10_000;
@@ -113,5 +114,18 @@ impl Operate for SqliteStore {
 
     async fn forget(&self, entry: &Entry) -> Result<Operated, Error> {
         self.change(entry, Change::Forget, Event::OperatorForgot).await
+    }
+
+    async fn stats(&self, most: u64) -> Result<KeyStats, Error> {
+        let until = Instant::now() + LOOK_PATIENCE;
+        let shared = &self.shared;
+        let seen = patiently!(until, keys(&mut *shared.desk(until).await?, most).await);
+        let Keys { mut stats, announced } = seen.map_err(own_error)?;
+        let whole = matches!(stats.records, Count::Exactly(_));
+        let stand = announced.iter().filter(|(token, owner)| stands(shared, token, owner.as_deref())).count();
+        let counted = |number: usize| whole.then_some(Count::Exactly(u64::try_from(number).unwrap_or(u64::MAX)));
+        stats.running = counted(stand);
+        stats.lapsed = counted(announced.len() - stand);
+        Ok(stats)
     }
 }

@@ -275,6 +275,41 @@ async fn kills_under_load_apply_each_event_once_on_mariadb() {
     kills_under_load_apply_each_event_once(Engine::mysql().await).await;
 }
 
+// Whatever is refused has a problem document.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_refusal_is_a_problem_document() {
+    let service = start(&Engine::sqlite(), "127.0.0.1:0", &[]);
+    let sender = Sender::to(&service);
+    let large = "x".repeat((1 << 20) + 1);
+    let body = event("payment.settled", "p1", 100);
+    for (method, path, id, body, status) in [
+        (Method::POST, "/webhooks/psp", "evt_1", &large[..], 413),
+        (Method::GET, "/webhooks/psp", "evt_1", "", 405),
+        (Method::DELETE, "/balances", "evt_1", "", 405),
+        (Method::GET, "/nowhere", "evt_1", "", 404),
+        (Method::POST, "/webhooks/psp", "", &body, 400),
+        (Method::POST, "/webhooks/psp", "evt_1", "{", 400),
+    ] {
+        let what = format!("{method} {path} {status}");
+        let url = format!("http://{}{path}", sender.address);
+        let reply = sender.client.send_with(method, &url, &[("webhook-id", id)], body).await.unwrap();
+        assert_eq!(reply.status.as_u16(), status, "{what}");
+        assert_eq!(reply.headers["content-type"], "application/problem+json", "{what}");
+        let problem: Value = serde_json::from_slice(&reply.body).unwrap();
+        assert_eq!((&problem["status"], &problem["type"]), (&status.into(), &"about:blank".into()), "{what}");
+        // RFC 9110 section 15.5.6
+        assert_eq!(reply.headers.contains_key("allow"), status == 405, "{what}");
+    }
+    // The largest body that is read, and nothing was taken up before.
+    let mut largest = body.clone();
+    largest.push_str(&" ".repeat((1 << 20) - body.len()));
+    assert_eq!(status(&sender.deliver("evt_1", &largest).await), 200);
+    assert_eq!(
+        sender.get("/inbox").await,
+        json!({ "first": 1, "duplicate": 0, "busy": 0, "conflict": 0, "failed": 0 })
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unsigned_event_is_not_looked_at() {
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";

@@ -151,7 +151,9 @@ impl Queue for SqliteQueue {
         own_error(error)
     }
 
+    /// The post asks no table, so whether there is one is asked before.
     async fn join(&self, member: &Member, lease: Duration) -> Result<Beat, sqlx::Error> {
+        look!(self, sqlx::query(sql::NOTHING))?;
         self.take_part(member, lease, true)
     }
 

@@ -74,6 +74,9 @@ pub(super) const DEFER: &str = "INSERT INTO idempotency_outbox_deferred (bucket,
 /// Parameters: as [`ROW`], when it is due.
 pub(super) const DEFERRED_ROW: &str = concat!("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ", clock!(), ")");
 
+/// No row, of a table that must be there.
+pub(super) const NOTHING: &str = "SELECT 1 FROM idempotency_outbox LIMIT 0";
+
 /// Parameter: 1 limit.
 pub(super) const FIRST: &str =
     concat!("SELECT ", pending!(), " FROM idempotency_outbox AS o ORDER BY o.bucket, o.seq LIMIT ?1");

@@ -8,7 +8,8 @@ use crate::key::Key;
 use crate::lookup::{Endpoint, LookupKey};
 use crate::policy::State;
 use crate::scope::ScopeId;
-use crate::store::{Entry, Fence, Kept, Operated, Token};
+use crate::store::stats::ByState;
+use crate::store::{Count, Entry, Fence, Kept, KeyStats, Operated, Token};
 
 /// What an operator does with a record.
 pub(in crate::store::memory) enum Change {
@@ -46,6 +47,24 @@ impl Table {
         found.sort_by_key(|entry| std::cmp::Reverse(entry.age));
         found.truncate(limit.try_into().unwrap_or(usize::MAX));
         found
+    }
+
+    /// Every record, by its state.
+    pub(in crate::store::memory) fn stats(&self, now: Duration) -> KeyStats {
+        let (mut stats, mut live, mut expired, mut overdue) = (KeyStats::empty(), ByState::default(), 0, None);
+        let rows = self.lock();
+        for row in rows.by_key.values() {
+            if row.is_live(now) {
+                live.add(row.state(now));
+            } else {
+                expired += 1;
+                overdue = overdue.max(Some(now.saturating_sub(row.ends())));
+            }
+        }
+        stats.records = Count::Exactly(u64::try_from(rows.by_key.len()).unwrap_or(u64::MAX));
+        drop(rows);
+        live.report(&mut stats, Count::Exactly);
+        KeyStats { expired: Count::Exactly(expired), overdue, ..stats }
     }
 
     pub(in crate::store::memory) fn change(&self, entry: &Entry, change: Change, now: Duration) -> Operated {

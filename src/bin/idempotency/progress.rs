@@ -1,0 +1,34 @@
+//! Says that long work goes on. Nothing is drawn where stderr is no terminal, or programs read along.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::arguments::Arguments;
+
+/// Of work whose length is not known: counts what is done.
+pub(crate) fn counting(arguments: &Arguments, what: &str) -> ProgressBar {
+    styled(arguments, ProgressBar::new_spinner(), &format!("{{spinner}} {{pos}} {what}, {{per_sec}}, {{elapsed}}"))
+}
+
+/// Of work whose length is known.
+pub(crate) fn towards(arguments: &Arguments, total: u64, what: &str) -> ProgressBar {
+    styled(arguments, ProgressBar::new(total), &format!("{{wide_bar}} {{pos}}/{{len}} {what}, {{eta}}"))
+}
+
+/// Of one step of which nothing is heard before its end.
+pub(crate) fn waiting(arguments: &Arguments, what: &str) -> ProgressBar {
+    let bar = styled(arguments, ProgressBar::new_spinner(), &format!("{{spinner}} {what}, {{elapsed}}"));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+fn styled(arguments: &Arguments, bar: ProgressBar, template: &str) -> ProgressBar {
+    if arguments.json {
+        return ProgressBar::hidden();
+    }
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}
