@@ -7,7 +7,7 @@ use crate::place::Place;
 use crate::wrong::Wrong;
 
 pub const USAGE: &str = "usage: crash [--store postgres|postgres-lease|mariadb|sqlite|redis] [--minutes M] [--seed S] [--no-aof]
-             [--wrong claim-without-lock|commit-before-claim|settle-without-token]
+             [--wrong claim-without-lock|commit-before-claim|settle-without-token|replay-without-rollback]
 
   --store    where the keys are (postgres); private servers are started for it
   --minutes  how long there are faults (2); a fraction will do

@@ -89,13 +89,15 @@ pub fn steps(place: Place, seed: u64) -> impl Iterator<Item = Step> + Send {
     std::iter::repeat_with(move || {
         let mut round = round.clone();
         round.shuffle(&mut rng);
-        round.into_iter().map(|kind| step(kind, &mut rng)).collect::<Vec<_>>()
+        round.into_iter().map(|kind| step(place, kind, &mut rng)).collect::<Vec<_>>()
     })
     .flatten()
 }
 
-fn step(kind: Kind, rng: &mut StdRng) -> Step {
+fn step(place: Place, kind: Kind, rng: &mut StdRng) -> Step {
     let longest = match kind {
+        // Whoever has the write lock stops all others.
+        Kind::Stop if place == Place::Sqlite => 1000,
         // Longer than a lease now and then, so that somebody follows.
         Kind::Stop => 3000,
         Kind::Freeze => 1500,

@@ -23,7 +23,7 @@ pub use order::{Order, Sort};
 
 use crate::Failure;
 use crate::place::Place;
-use crate::wrong::{LateStore, TokenlessStore, Wrong};
+use crate::wrong::{LateStore, OpenStore, TokenlessStore, Wrong};
 use inspect::AnyPool;
 
 /// The first word of the command line.
@@ -88,6 +88,7 @@ pub async fn run(words: impl Iterator<Item = String>) -> Result<(), Failure> {
             let store = eventually(async || Ok(PostgresStore::new(pool.clone()).await?)).await?;
             let pools = vec![AnyPool::Postgres(pool.clone())];
             match settings.wrong {
+                Some(Wrong::ReplayWithoutRollback) => serve(&listen, OpenStore::new(store, pool), handler, pools).await,
                 Some(wrong) => serve(&listen, LateStore::new(store, pool, wrong), handler, pools).await,
                 None => serve(&listen, store, handler, pools).await,
             }

@@ -1,5 +1,7 @@
 //! Stores whose answer is written after the effect, in a transaction of its own.
 
+use std::time::Duration;
+
 use http::Extensions;
 use idempotency::store::{Claim, ClaimRequest, PostgresClaim, Settled, Settlement, Store, Verdict};
 use idempotency::{Error, Key, LookupKey, PostgresStore};
@@ -29,7 +31,7 @@ impl LateStore {
     /// A lock for longer than services are stopped.
     async fn lock(&self, key: &str) -> Result<bool, sqlx::Error> {
         let locked = sqlx::query(
-            "INSERT INTO wrong_locks (id_key, until) VALUES ($1, clock_timestamp() + interval '5 seconds')
+            "INSERT INTO wrong_locks (id_key, until) VALUES ($1, clock_timestamp() + interval '3.5 seconds')
              ON CONFLICT (id_key) DO UPDATE SET until = excluded.until WHERE wrong_locks.until < clock_timestamp()",
         );
         Ok(locked.bind(key).execute(&self.pool).await?.rows_affected() == 1)
@@ -89,6 +91,8 @@ impl Claim for LateClaim {
         };
         // The effect is there from here on, and nothing says so.
         inner.settle(settlement).await?;
+        // As if the database were some way off.
+        tokio::time::sleep(Duration::from_millis(10)).await;
         if let Some(answer) = answer {
             let insert = "INSERT INTO wrong_answers (id_key, answer) VALUES ($1, $2) ON CONFLICT DO NOTHING";
             sqlx::query(insert).bind(&key).bind(answer).execute(&store.pool).await.map_err(unavailable)?;

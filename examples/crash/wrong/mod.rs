@@ -1,6 +1,7 @@
 //! Stores with one mistake each, on Postgres. The experiment must find them out, or it proves nothing.
 
 mod late;
+mod open;
 mod tokenless;
 
 use std::str::FromStr;
@@ -11,6 +12,7 @@ use idempotency::{Error, ErrorKind};
 use sqlx::PgPool;
 
 pub use late::LateStore;
+pub use open::OpenStore;
 pub use tokenless::TokenlessStore;
 
 use crate::Failure;
@@ -24,23 +26,27 @@ pub enum Wrong {
     CommitBeforeClaim,
     /// A lease whose end is not compared with its owner.
     SettleWithoutToken,
+    /// Looks answers up in a transaction, which it leaves open.
+    ReplayWithoutRollback,
 }
 
 impl Wrong {
-    const ALL: [Self; 3] = [Self::ClaimWithoutLock, Self::CommitBeforeClaim, Self::SettleWithoutToken];
+    const ALL: [Self; 4] =
+        [Self::ClaimWithoutLock, Self::CommitBeforeClaim, Self::SettleWithoutToken, Self::ReplayWithoutRollback];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::ClaimWithoutLock => "claim-without-lock",
             Self::CommitBeforeClaim => "commit-before-claim",
             Self::SettleWithoutToken => "settle-without-token",
+            Self::ReplayWithoutRollback => "replay-without-rollback",
         }
     }
 
     /// The store that it pretends to be.
     pub fn place(self) -> Place {
         match self {
-            Self::ClaimWithoutLock | Self::CommitBeforeClaim => Place::Postgres,
+            Self::ClaimWithoutLock | Self::CommitBeforeClaim | Self::ReplayWithoutRollback => Place::Postgres,
             Self::SettleWithoutToken => Place::PostgresLease,
         }
     }
