@@ -6,7 +6,8 @@ use crate::Failure;
 use crate::place::Place;
 use crate::wrong::Wrong;
 
-pub const USAGE: &str = "usage: crash [--store postgres|postgres-lease|mariadb|sqlite|redis] [--minutes M] [--seed S] [--no-aof]
+pub const USAGE: &str =
+    "usage: crash [--store postgres|postgres-lease|mariadb|sqlite|redis] [--minutes M] [--seed S] [--no-aof]
              [--wrong claim-without-lock|commit-before-claim|settle-without-token|replay-without-rollback]
 
   --store    where the keys are (postgres); private servers are started for it
@@ -42,7 +43,7 @@ impl Arguments {
             }
         }
         // A store that is wrong shows it soon.
-        let minutes = minutes.unwrap_or(if wrong.is_some() { 0.2 } else { 2.0 });
+        let minutes = minutes.unwrap_or(if wrong.is_some() { 0.25 } else { 2.0 });
         let lasts = Some(minutes).filter(|minutes| (0.05..=1440.0).contains(minutes)).map(|minutes| minutes * 60.0);
         let lasts = Duration::from_secs_f64(lasts.ok_or("--minutes must be between 0.05 and 1440")?);
         let own = wrong.map(Wrong::place);

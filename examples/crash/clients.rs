@@ -57,7 +57,7 @@ impl Clients {
             // A client that hedges, or that has lost its patience: several requests with one key.
             let senders = *[1, 1, 1, 2, 2, 3].get(rng.random_range(0..6)).unwrap_or(&1);
             join_all((0..senders).map(|_| self.until_answered(number))).await;
-            if rng.random_bool(0.3) {
+            if rng.random_bool(0.5) {
                 self.until_answered(number).await;
             }
         }

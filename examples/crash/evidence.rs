@@ -141,7 +141,8 @@ impl Database {
             Self::Sqlite(pool) => sqlx::query_as(OF_KEYS).fetch_all(pool).await?,
             Self::Redis(client, _) => return redis_keys(client).await,
         };
-        let of = |wanted| counts.iter().filter(|(done, _)| *done == wanted).map(|(_, count)| count.unsigned_abs()).sum();
+        let of =
+            |wanted| counts.iter().filter(|(done, _)| *done == wanted).map(|(_, count)| count.unsigned_abs()).sum();
         Ok(Keys { completed: of(true), unfinished: of(false) })
     }
 

@@ -108,7 +108,9 @@ impl Faults {
                 self.gate.cut(how, count, move || done.count(kind, 1));
                 return Ok(());
             }
-            Kind::Lock => self.database.hold_the_write_lock(lasts).await?,
+            // Among many writers it may not get the lock within its time.
+            Kind::Lock if self.database.hold_the_write_lock(lasts).await.is_err() => return Ok(()),
+            Kind::Lock => {}
         }
         self.done.count(kind, 1);
         Ok(())

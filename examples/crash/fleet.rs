@@ -69,9 +69,11 @@ impl Fleet {
     pub async fn stop(&self, number: usize, lasts: Duration) -> Result<(), Failure> {
         let slot = self.services[number].child.lock().await;
         let Some(pid) = slot.as_ref().and_then(Child::id) else { return Ok(()) };
-        signal(pid, "STOP").await?;
-        tokio::time::sleep(lasts).await;
-        signal(pid, "CONT").await
+        // By the shell's own `kill`, since a bare machine has no program of that name; and by one process, which continues the
+        // service also if we are gone meanwhile.
+        let words = format!("kill -STOP {pid} && sleep {} && kill -CONT {pid}", lasts.as_secs_f64());
+        let status = Command::new("sh").args(["-c", &words]).status().await?;
+        if status.success() { Ok(()) } else { Err(format!("{words}: {status}").into()) }
     }
 
     /// Which have ended by themselves.
@@ -106,10 +108,4 @@ impl Service {
         let _ = self.address.set(address.to_owned());
         Ok(child)
     }
-}
-
-/// By the shell's own `kill`: a bare machine has no program of that name.
-async fn signal(pid: u32, name: &str) -> Result<(), Failure> {
-    let status = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status().await?;
-    if status.success() { Ok(()) } else { Err(format!("kill -{name}: {status}").into()) }
 }

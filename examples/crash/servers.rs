@@ -42,7 +42,8 @@ impl Servers {
         let mut variables = HashMap::new();
         let needed = variable(place);
         while !(variables.contains_key(needed.0) && variables.contains_key(needed.1)) {
-            let line = timeout(PATIENCE, lines.next_line()).await.map_err(|_| "tests/run did not start the server")??;
+            let line =
+                timeout(PATIENCE, lines.next_line()).await.map_err(|_| "tests/run did not start the server")??;
             let line = line.ok_or("tests/run ended; see above what it said")?;
             if let Some((name, value)) = line.strip_prefix("export ").and_then(|pair| pair.split_once('=')) {
                 // As the shell quotes it.

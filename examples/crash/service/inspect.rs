@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use idempotency::IdempotencyLayer;
+use idempotency::store::Store;
 use sqlx::pool::PoolConnection;
 use sqlx::{Database, MySql, MySqlPool, PgPool, Pool, Postgres, Row, Sqlite, SqlitePool};
 use tokio::time::timeout;
@@ -18,12 +19,7 @@ pub enum AnyPool {
 }
 
 /// What is not in order.
-pub async fn inspect<S: Send + Sync + 'static>(
-    State((layer, pools)): State<(IdempotencyLayer<S>, Vec<AnyPool>)>,
-) -> Json<Vec<String>>
-where
-    S: idempotency::store::Store,
-{
+pub async fn inspect<S: Store>(State((layer, pools)): State<(IdempotencyLayer<S>, Vec<AnyPool>)>) -> Json<Vec<String>> {
     let mut wrong = Vec::new();
     if layer.running() + layer.keys_in_flight() > 0 {
         wrong.push(format!("{} requests run, {} keys are in flight", layer.running(), layer.keys_in_flight()));

@@ -32,6 +32,8 @@ pub const COMMAND: &str = "service";
 const CONNECTIONS: u32 = 8;
 /// Connections for leases alone: a renewal must not wait for handlers.
 const LEASE_CONNECTIONS: u32 = 4;
+/// While its server is away a pool rests up to a fifth of it between two tries.
+const ACQUIRE: Duration = Duration::from_secs(3);
 /// Short, so that services that are stopped outlive theirs.
 const LEASE: Duration = Duration::from_secs(1);
 /// How long the server may be away at the start.
@@ -80,7 +82,8 @@ pub async fn run(words: impl Iterator<Item = String>) -> Result<(), Failure> {
         std::process::exit(0);
     });
     let tests = settings.tests_connections;
-    let postgres = |size| PgPoolOptions::new().max_connections(size).test_before_acquire(tests);
+    let postgres =
+        |size| PgPoolOptions::new().max_connections(size).test_before_acquire(tests).acquire_timeout(ACQUIRE);
     match settings.place {
         Place::Postgres => {
             let pool: PgPool = postgres(CONNECTIONS).connect_lazy(&settings.url)?;
@@ -106,6 +109,7 @@ pub async fn run(words: impl Iterator<Item = String>) -> Result<(), Failure> {
         }
         Place::MariaDb => {
             let options = MySqlPoolOptions::new().max_connections(CONNECTIONS).test_before_acquire(tests);
+            let options = options.acquire_timeout(ACQUIRE);
             let pool = options.connect_lazy(&settings.url)?;
             let store = eventually(async || Ok(MySqlStore::new(pool.clone()).await?)).await?;
             let handler = post(handlers::in_the_claims_transaction::<MySql>);
@@ -119,8 +123,7 @@ pub async fn run(words: impl Iterator<Item = String>) -> Result<(), Failure> {
         Place::Redis => {
             let options = SqliteStore::connect_options(&settings.effects);
             let pool = SqlitePoolOptions::new().max_connections(CONNECTIONS).connect_with(options).await?;
-            let store =
-                RedisStore::single(settings.url.as_str()).lease(LEASE).on_unknown(OnUnknown::Rerun).build()?;
+            let store = RedisStore::single(settings.url.as_str()).lease(LEASE).on_unknown(OnUnknown::Rerun).build()?;
             let handler = post(handlers::under_a_lease::<Sqlite>).with_state(pool.clone());
             serve(&listen, store, handler, vec![AnyPool::Sqlite(pool)]).await
         }

@@ -92,7 +92,7 @@ impl Claim for LateClaim {
         // The effect is there from here on, and nothing says so.
         inner.settle(settlement).await?;
         // As if the database were some way off.
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(30)).await;
         if let Some(answer) = answer {
             let insert = "INSERT INTO wrong_answers (id_key, answer) VALUES ($1, $2) ON CONFLICT DO NOTHING";
             sqlx::query(insert).bind(&key).bind(answer).execute(&store.pool).await.map_err(unavailable)?;

@@ -19,8 +19,7 @@ const CLAIM: &str = "INSERT INTO wrong_leases (id_key, fence, until)
     RETURNING fence";
 const ANSWER: &str = "SELECT answer FROM wrong_leases WHERE id_key = $1";
 // None of these compares the owner.
-const RENEW: &str =
-    "UPDATE wrong_leases SET until = clock_timestamp() + interval '300 milliseconds' WHERE id_key = $1";
+const RENEW: &str = "UPDATE wrong_leases SET until = clock_timestamp() + interval '300 milliseconds' WHERE id_key = $1";
 const SETTLE: &str = "UPDATE wrong_leases SET answer = $2 WHERE id_key = $1";
 const ABANDON: &str = "UPDATE wrong_leases SET until = clock_timestamp() WHERE id_key = $1";
 
