@@ -104,7 +104,7 @@ fn step(place: Place, kind: Kind, rng: &mut StdRng) -> Step {
         _ => 800,
     };
     Step {
-        after: Duration::from_millis(rng.random_range(50..600)),
+        after: Duration::from_millis(rng.random_range(50..900)),
         kind,
         service: rng.random_range(0..SERVICES),
         lasts: Duration::from_millis(rng.random_range(100..longest)),
