@@ -7,12 +7,12 @@ use idempotency::store::{Claim, Fence, Kept, RedisClaim, RedisStore, Settlement,
 use idempotency::testing::store::{answer, completed, request};
 use tokio::sync::RwLockReadGuard;
 
-use crate::support::redis::{Cutter, LEASE, calm, kind, prefix, single};
+use crate::support::redis::{Cutter, LEASE, calm, cutter, kind, prefix, single};
 
 /// A store behind a cutter, whose scripts the server knows.
 async fn behind() -> (RedisStore, Cutter, RwLockReadGuard<'static, ()>) {
     let calm = calm().await;
-    let cutter = Cutter::start().await;
+    let cutter = cutter().await;
     let store = RedisStore::single(cutter.url()).prefix(prefix()).lease(LEASE).build().unwrap();
     completed(&store, &request("warm", 1), answer("warm")).await;
     let mut claim = claimed(&store, "warm too").await;

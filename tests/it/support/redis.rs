@@ -1,8 +1,6 @@
 //! Redis servers for the tests, and the harness of the conformance kit.
 
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use idempotency::store::{OnUnknown, RedisStore, RedisStoreBuilder};
@@ -11,9 +9,11 @@ use idempotency::{ErrorKind, LookupKey};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster_async::ClusterConnection;
 use redis::{Cmd, FromRedisValue, Value};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+#[path = "cutter.rs"]
+mod cutter;
+pub use cutter::Cutter;
 
 /// Longer than a test waits for a reply, shorter than the kit waits for a key.
 pub const LEASE: Duration = Duration::from_secs(3);
@@ -217,60 +217,8 @@ impl Harness for RedisHarness {
 }
 
 /// Forwards to the single server, and cuts a connection instead of passing the next answer on.
-pub struct Cutter {
-    port: u16,
-    armed: Arc<AtomicBool>,
-}
-
-impl Cutter {
-    pub async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let armed = Arc::new(AtomicBool::new(false));
-        let cuts = Arc::clone(&armed);
-        let server = url().trim_start_matches("redis://").split('/').next().unwrap().to_owned();
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(forward(client, server.clone(), Arc::clone(&cuts)));
-            }
-        });
-        Self { port, armed }
-    }
-
-    pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
-
-    /// The next answer is lost, and its connection.
-    pub fn cut(&self) {
-        self.armed.store(true, Ordering::SeqCst);
-    }
-
-    pub fn has_cut(&self) -> bool {
-        !self.armed.load(Ordering::SeqCst)
-    }
-}
-
-async fn forward(mut client: TcpStream, server: String, cuts: Arc<AtomicBool>) {
-    let Ok(mut server) = TcpStream::connect(server).await else { return };
-    let (mut up, mut down) = (vec![0; 1 << 16], vec![0; 1 << 16]);
-    loop {
-        tokio::select! {
-            read = client.read(&mut up) => match read {
-                Ok(length) if length > 0 => {
-                    if server.write_all(&up[..length]).await.is_err() { return; }
-                }
-                _ => return,
-            },
-            read = server.read(&mut down) => match read {
-                Ok(length) if length > 0 => {
-                    if cuts.swap(false, Ordering::SeqCst) { return; }
-                    if client.write_all(&down[..length]).await.is_err() { return; }
-                }
-                _ => return,
-            },
-        }
-    }
+pub async fn cutter() -> Cutter {
+    Cutter::before(url().trim_start_matches("redis://").split('/').next().unwrap().to_owned()).await
 }
 
 /// The kind of what should have failed.

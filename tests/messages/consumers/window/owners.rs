@@ -9,7 +9,7 @@ use idempotency::inbox::{DedupWindow, Entered, Passed};
 
 use super::{Duration, Runs, first, id, is_busy, is_duplicate, millis, window};
 use crate::support::brokers::Broker;
-use crate::support::redis::{Cutter, kind, prefix, url};
+use crate::support::redis::{cutter, kind, prefix, url};
 
 // M10: compare-and-set at the end. The slow owner neither marks nor frees nor prolongs what is somebody else's by now.
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn the_right_is_renewed_while_the_handler_runs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_is_lost_is_asked_for_again() {
     let _calm = Broker::Redis.calm().await;
-    let (cutter, prefix) = (Cutter::start().await, prefix());
+    let (cutter, prefix) = (cutter().await, prefix());
     let cut_off = DedupWindow::single(cutter.url(), "mailer").prefix(&prefix).build().unwrap();
     let window = DedupWindow::single(url(), "mailer").prefix(&prefix).build().unwrap();
     first(&cut_off, "warm").await.free().await.unwrap();
