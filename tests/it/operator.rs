@@ -50,6 +50,9 @@ async fn looks_and_forgets(engine: Engine) {
     let (state, status) = (&records[0]["state"], &records[0]["status"]);
     assert_eq!((state, status, records.as_array().unwrap().len()), (&"completed".into(), &201.into(), 1));
     assert_eq!(records[0]["endpoint"], "POST /payments");
+    assert!(
+        says(&["--scope", "alice", "find", "k1"]).starts_with("completed key \"k1\" of \"alice\", POST /payments;")
+    );
     // Another scope, another key, another endpoint.
     assert_eq!(code(&tool(&url, &["--scope", "bob", "find", "k1"])), 1);
     assert_eq!(code(&tool(&url, &["find", "k1"])), 1);
@@ -107,6 +110,8 @@ async fn a_running_key_on_postgres_shows_its_session_and_ends_with_it() {
     }
     assert_eq!(json(&listed)[0]["state"], "running");
     assert!(json(&listed)[0]["holder"]["pid"].as_i64().unwrap() > 0);
+    let human = text(&tool(&url, &["list-stuck", "--older-than", "0s"]));
+    assert!(human.contains("held by database session") && human.contains(", open for"), "{human}");
     let scoped = |arguments: &[&str]| tool(&url, &[&["--scope", "alice", "--yes"], arguments].concat());
     let unnamed = scoped(&["find", "slow"]);
     assert_eq!((code(&unnamed), text(&unnamed).contains("--endpoint")), (1, true), "{}", text(&unnamed));
@@ -114,7 +119,7 @@ async fn a_running_key_on_postgres_shows_its_session_and_ends_with_it() {
     let refused = scoped(&[&["release"], &endpoint[..]].concat());
     assert_eq!(code(&refused), 3, "{}", text(&refused));
     let ended = scoped(&[&["release", "--terminate"], &endpoint[..]].concat());
-    assert_eq!(code(&ended), 0, "{}", text(&ended));
+    assert_eq!((code(&ended), &*text(&ended)), (0, "terminated\n"));
     assert_eq!(first.await.unwrap().unwrap().status.as_u16() / 100, 5);
     // Nothing was kept, and the key is free.
     assert_eq!(Client::new().amounts(&service.address).await, [0; 0]);
@@ -146,7 +151,7 @@ async fn a_stopped_lease_is_settled_by_hand_and_replayed() {
     let settle = ["settle", "slow", "--status", "201", "--header", "content-type: application/json", "--body"];
     let settle = [&["--leases", "--yes", "--scope", &scope], &settle[..], &[body.to_str().unwrap()]].concat();
     let settled = tool(&url, &settle);
-    assert_eq!(code(&settled), 0, "{}", text(&settled));
+    assert_eq!((code(&settled), &*text(&settled)), (0, "settled\n"));
     let service = engine.start("127.0.0.1:0", 10);
     let reply = engine.client().pay(&service.address, "slow", 1250, "slow:30000").await.unwrap();
     assert_eq!((reply.status.as_u16(), &reply.body[..]), (201, &br#"{"by":"hand"}"#[..]));

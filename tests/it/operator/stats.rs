@@ -85,6 +85,11 @@ async fn records_are_counted(engine: Engine) {
     let human = (code(&human), text(&human));
     assert_eq!(human.0, 0, "{}", human.1);
     assert!(human.1.contains("orphaned   1\n") && human.1.contains(", the longest for"), "{}", human.1);
+    // The orphan is freed by hand.
+    let released = tool(&url, &["--scope", "alice", "--yes", "release", "k1"]);
+    assert_eq!((code(&released), &*text(&released)), (0, "released\n"));
+    assert_eq!(code(&tool(&url, &["--scope", "alice", "find", "k1"])), 1);
+    assert_eq!(stats(&url, &[])["records"], exactly(number));
 }
 
 #[tokio::test(flavor = "multi_thread")]
