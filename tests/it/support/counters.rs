@@ -16,10 +16,13 @@ impl Counters {
         metrics::set_default_local_recorder(self)
     }
 
-    /// How often the layer has counted this event.
+    /// How often this event was counted, whatever it belongs to.
     pub fn of(&self, event: &str) -> u64 {
         let name = format!("idempotency_events_total event={event}");
-        self.0.lock().unwrap().get(&name).map_or(0, |counter| counter.load(Ordering::SeqCst))
+        let is_it =
+            |shown: &str| shown.strip_prefix(&name).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '));
+        let counters = self.0.lock().unwrap();
+        counters.iter().filter(|(name, _)| is_it(name)).map(|(_, counter)| counter.load(Ordering::SeqCst)).sum()
     }
 
     /// All names with their labels.
