@@ -47,6 +47,11 @@ impl Database {
         Ok(match arguments.place {
             Place::Postgres | Place::PostgresLease => {
                 let pool = PgPoolOptions::new().max_connections(2).connect(url).await?;
+                // Processes are killed and not machines, so nothing is lost without it. With it the server syncs every file of
+                // its folder before it starts again, and most of the time there is no server.
+                for statement in ["ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()"] {
+                    sqlx::raw_sql(statement).execute(&pool).await?;
+                }
                 sqlx::Postgres::create(&pool).await?;
                 PostgresStore::new(pool.clone()).await?.migrate().await?;
                 LeaseStore::new(pool.clone()).await?.migrate().await?;
