@@ -165,6 +165,7 @@ pub(crate) fn emit_error(event: Event, error: &crate::Error) {
 
 /// What an event belongs to, where that has a name from a set that is fixed when a process starts: then the name is a label.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(any(feature = "metrics", feature = "tracing")), allow(dead_code, reason = "nobody reads it"))]
 pub(crate) enum Of<'a> {
     /// Nothing that has a name.
     Process,
