@@ -20,8 +20,9 @@ fn crash(words: &[&str]) -> (Option<i32>, String) {
     let tests = std::env::current_exe().unwrap();
     let program = tests.parent().unwrap().parent().unwrap().join("examples/crash");
     assert!(program.exists(), "{} is missing: run `cargo build --example crash`", program.display());
-    let output = Command::new(program).args(words).stdin(Stdio::null()).stderr(Stdio::inherit()).output().unwrap();
-    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    let output = Command::new(program).args(words).stdin(Stdio::null()).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&said).into_owned())
 }
 
 /// The number in the row of that name.
