@@ -23,7 +23,7 @@ async fn expired_rows_alone_are_deleted<L: Lab>() {
     assert_eq!(lab.rows().await, [50; 5]);
 }
 
-// S31: three purgers at once never deadlock, and between them nothing is left.
+// S31, case B26: three purgers at once never deadlock, and between them nothing is left.
 async fn three_purgers_share_the_work<L: Lab>() {
     let lab = L::new(8).await;
     lab.fill(0..3_000, 1.0).await;
