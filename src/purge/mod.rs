@@ -20,7 +20,7 @@ mod pass;
 mod purger;
 mod table;
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 mod tests;
 
 pub use batch::Batch;
