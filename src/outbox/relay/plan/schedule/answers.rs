@@ -45,6 +45,10 @@ impl<E> Scheduler<E> {
             // It stays in the window until it is deleted.
             let ack = Ack { id: row.id, destination: Arc::clone(&row.destination), size: row.size };
             self.acked.acked(row.place, ack);
+            if handout.trial {
+                // It is on record as begun: a crash before its deletion would blame it.
+                self.next_deletion = now;
+            }
             if let Some(bucket) = self.bucket(*owned) {
                 bucket.remove(row.place.seq);
             }
