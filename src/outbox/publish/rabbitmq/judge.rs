@@ -13,8 +13,8 @@ pub(super) type Heard = Option<lapin::Result<Confirmation>>;
 /// What became of the events of a channel.
 pub(super) struct Judgement {
     pub(super) answers: Vec<Answer>,
-    /// The broker closed the channel because of one of those that are unknown.
-    pub(super) closed_by_one: bool,
+    /// Where the broker closed the channel because of one event: it is among these.
+    pub(super) suspects: Vec<Uuid>,
 }
 
 /// What became of these events: all that were on a channel, with all that was heard there.
@@ -45,8 +45,9 @@ pub(super) fn all(ids: &[Uuid], heard: &[Heard]) -> Judgement {
         // What closes a channel is never confirmed: it was this one.
         answers[n] = answer;
     }
-    let closed_by_one = unconfirmed.len() > 1 && unconfirmed.iter().any(|(_, answer)| *answer != Answer::Unknown);
-    Judgement { answers, closed_by_one }
+    let closed = unconfirmed.iter().any(|(_, answer)| *answer != Answer::Unknown);
+    let suspects = unconfirmed.iter().filter(|_| closed).map(|(n, _)| ids[*n]).collect();
+    Judgement { answers, suspects }
 }
 
 fn returned(heard: &Heard) -> Option<&BasicReturnMessage> {
@@ -104,19 +105,19 @@ mod tests {
         };
         let ack = || Some(Ok(Confirmation::Ack(None)));
         let of = |heard: &[Heard]| {
-            let Judgement { answers, closed_by_one } = all(&ids[..heard.len()], heard);
-            (answers, closed_by_one)
+            let Judgement { answers, suspects } = all(&ids[..heard.len()], heard);
+            (answers, suspects.len())
         };
         let missing = Answer::refused(Reason::Missing);
-        assert_eq!(of(&[closed()]), (vec![missing], false));
-        assert_eq!(of(&[ack(), closed(), ack()]), (vec![Answer::ACKED, missing, Answer::ACKED], false));
+        assert_eq!(of(&[closed()]), (vec![missing], 1));
+        assert_eq!(of(&[ack(), closed(), ack()]), (vec![Answer::ACKED, missing, Answer::ACKED], 1));
         let unknown = Answer::Unknown;
-        assert_eq!(of(&[ack(), closed(), closed()]), (vec![Answer::ACKED, unknown, unknown], true));
-        assert_eq!(of(&[ack(), closed(), None]), (vec![Answer::ACKED, unknown, unknown], true));
+        assert_eq!(of(&[ack(), closed(), closed()]), (vec![Answer::ACKED, unknown, unknown], 2));
+        assert_eq!(of(&[ack(), closed(), None]), (vec![Answer::ACKED, unknown, unknown], 2));
         let lost = || Some(Err(ErrorKind::MissingHeartbeatError.into()));
-        assert_eq!(of(&[ack(), lost(), lost()]), (vec![Answer::ACKED, unknown, unknown], false));
-        assert_eq!(of(&[ack(), None]), (vec![Answer::ACKED, unknown], false));
+        assert_eq!(of(&[ack(), lost(), lost()]), (vec![Answer::ACKED, unknown, unknown], 0));
+        assert_eq!(of(&[ack(), None]), (vec![Answer::ACKED, unknown], 0));
         let (nack, not_asked) = (Some(Ok(Confirmation::Nack(None))), Some(Ok(Confirmation::NotRequested)));
-        assert_eq!(of(&[nack, not_asked]), (vec![Answer::UNAVAILABLE, unknown], false));
+        assert_eq!(of(&[nack, not_asked]), (vec![Answer::UNAVAILABLE, unknown], 0));
     }
 }

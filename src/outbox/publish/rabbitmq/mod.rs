@@ -34,8 +34,8 @@ const LARGE: usize = 64 << 10;
 /// - Events that are published at the same time share a channel, up to 64 of them on each of a few, all on one connection. An event
 ///   is answered when all of its channel are, and told by its id.
 /// - Where the broker closes a channel because of one event (a missing exchange, no rights, too large), those that shared it and
-///   were not confirmed are [`Answer::Unknown`], since nobody can tell which it was. At their next attempt each has a channel
-///   of its own, as all events have with [`one_channel_each`](Self::one_channel_each) and large ones always; then it is told.
+///   were not confirmed are [`Answer::Unknown`], since nobody can tell which it was. From then on each has a channel
+///   of its own until it is confirmed, as all events have with [`one_channel_each`](Self::one_channel_each) and large ones always; then it is told.
 /// - Where the connection is lost, every event under way is [`Answer::Unknown`]. The next event connects anew.
 /// - A *nack* is [`Answer::Unavailable`]: a queue is full, or the broker could not store.
 /// - The event is a CloudEvent in binary mode; the property `message_id` is its id, `type` its type.
@@ -106,7 +106,7 @@ impl RabbitMqPublisher {
     }
 
     /// Gives each event a channel of its own, so that what the broker says of one touches no other: for destinations where an
-    /// event that is [`Answer::Unknown`] waits for an operator. It costs about half of the rate.
+    /// event that is [`Answer::Unknown`] waits for an operator. It costs some of the rate.
     #[must_use]
     pub fn one_channel_each(self) -> Self {
         Self { shares_channels: false, ..self }
@@ -182,15 +182,14 @@ impl RabbitMqPublisher {
         let heard = send::all(&channel, &self.exchange, events, turn, until).await;
         let ids: Vec<_> = events.iter().map(Outgoing::id).collect();
         let judgement = judge::all(&ids, &heard);
-        if judgement.closed_by_one {
-            let unknown = ids.iter().zip(&judgement.answers).filter(|(_, answer)| **answer == Answer::Unknown);
-            self.wary.closed(unknown.map(|(id, _)| *id));
+        if !judgement.suspects.is_empty() {
+            self.wary.closed(judgement.suspects.into_iter());
         }
         // One that still owes a confirm is not used again.
         if heard.iter().all(|heard| matches!(heard, Some(Ok(_)))) {
             channels.give_back(channel);
-            if events.len() == 1 {
-                self.wary.confirmed();
+            if let [id] = ids[..] {
+                self.wary.confirmed(id);
             }
         }
         judgement.answers
