@@ -24,7 +24,7 @@ impl PostgresQueue {
     /// Planned anew each time, by how long the table is now: a plan that was made for a table of one page would read all of
     /// a long one. In one message, so that no pooler can send its halves to two servers.
     async fn look(&self, text: &SqlStr, arrays: &[Array]) -> Result<Vec<PgRow>, sqlx::Error> {
-        sqlx::raw_sql(with_arrays(text, arrays)).fetch_all(&self.pool).await
+        sqlx::raw_sql(Self::uncompiled(&with_arrays(text, arrays))).fetch_all(&self.pool).await
     }
 }
 
