@@ -166,6 +166,14 @@ pub(crate) fn with_arrays(template: &SqlStr, arrays: &[Array]) -> SqlStr {
     AssertSqlSafe(text).into_sql_str()
 }
 
+/// A text for Postgres in one message, without just-in-time compilation. The planner does not know how few rows a look at
+/// pending events ends with: of a long table it would compile for 200 ms, each time, what takes one.
+#[cfg(feature = "postgres")]
+pub(crate) fn uncompiled(text: &SqlStr) -> SqlStr {
+    // Statements of one message are one transaction.
+    AssertSqlSafe(format!("SET LOCAL jit = off; {}", text.as_str())).into_sql_str()
+}
+
 /// A text that shows the plan of another one.
 #[cfg(any(feature = "testing", all(test, feature = "sqlite")))]
 pub(crate) fn explained(explain: &'static str, text: &SqlStr) -> SqlStr {

@@ -7,7 +7,7 @@ mod scan;
 use std::time::Duration;
 
 use sqlx::postgres::{PgPool, PgRow};
-use sqlx::{AssertSqlSafe, Postgres, Row, SqlSafeStr, SqlStr};
+use sqlx::{Postgres, Row, SqlStr};
 use uuid::Uuid;
 
 use super::{Bound, PostgresRows, event, text, texts};
@@ -19,7 +19,7 @@ use crate::db::outbox::{Acked, Attempt, Beat, Cause, Failing, Fence, From, Membe
 use crate::db::postgres::alone;
 use crate::db::postgres::inspect::{Inspected, inspect};
 use crate::db::postgres::purge;
-use crate::db::sql::{Array, SchemaName, with_arrays};
+use crate::db::sql::{Array, SchemaName, uncompiled, with_arrays};
 use crate::error::Error;
 use crate::outbox::{Bucket, DeadLetter, DeadLetters, FailingEvent, PendingEvent, Place, Stats};
 use crate::purge::Batch;
@@ -66,13 +66,6 @@ impl PostgresQueue {
         let buckets = Array::of_numbers(from.iter().map(|from| number(from.bucket).into()));
         let after = Array::of_numbers(from.iter().map(|from| from.after));
         with_arrays(text, &[buckets, after, Array::of_numbers(from.iter().map(|from| from.most.into()))])
-    }
-
-    /// The same without just-in-time compilation. The planner does not know how few rows a look ends with: of a long table it
-    /// would compile for 200 ms, each time, what takes one.
-    fn uncompiled(text: &SqlStr) -> SqlStr {
-        // Statements of one message are one transaction.
-        AssertSqlSafe(format!("SET LOCAL jit = off; {}", text.as_str())).into_sql_str()
     }
 
     /// The same for acks.
@@ -195,7 +188,7 @@ impl Queue for PostgresQueue {
 
     async fn poll(&self, from: &[From]) -> Result<Vec<PendingEvent>, sqlx::Error> {
         let poll = Self::polling(&self.rows.texts.poll, from);
-        sqlx::raw_sql(Self::uncompiled(&poll)).fetch_all(&self.pool).await?.iter().map(event).collect()
+        sqlx::raw_sql(uncompiled(&poll)).fetch_all(&self.pool).await?.iter().map(event).collect()
     }
 
     async fn read(&self, place: Place) -> Result<Option<PendingEvent>, sqlx::Error> {
@@ -207,7 +200,7 @@ impl Queue for PostgresQueue {
         let mut tries = 0_u32;
         loop {
             let delete = Self::deleting(&self.rows.texts.delete, acked);
-            match sqlx::raw_sql(Self::uncompiled(&delete)).execute(&self.pool).await {
+            match sqlx::raw_sql(uncompiled(&delete)).execute(&self.pool).await {
                 Err(error) if tries < TRIES && is_conflict(&error) => tries += 1,
                 done => return done.map(drop),
             }

@@ -4,7 +4,7 @@ use sqlx::{Row, SqlStr};
 
 use super::PostgresQueue;
 use crate::db::outbox::columns::for_plans;
-use crate::db::sql::explained;
+use crate::db::sql::{explained, uncompiled};
 
 pub(super) async fn plans(queue: &PostgresQueue) -> Result<[Vec<String>; 2], sqlx::Error> {
     let (from, acked) = for_plans();
@@ -14,6 +14,6 @@ pub(super) async fn plans(queue: &PostgresQueue) -> Result<[Vec<String>; 2], sql
 }
 
 async fn lines(queue: &PostgresQueue, text: SqlStr) -> Result<Vec<String>, sqlx::Error> {
-    let plan = sqlx::raw_sql(PostgresQueue::uncompiled(&explained("EXPLAIN", &text)));
+    let plan = sqlx::raw_sql(uncompiled(&explained("EXPLAIN", &text)));
     plan.fetch_all(&queue.pool).await?.iter().map(|row| row.try_get(0)).collect()
 }

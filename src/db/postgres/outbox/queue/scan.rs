@@ -9,7 +9,7 @@ use crate::db::lease::microseconds;
 use crate::db::outbox::Fence;
 use crate::db::outbox::scan::{Lane, Scan, Span, begun};
 use crate::db::postgres::sql::BEGIN;
-use crate::db::sql::{Array, with_arrays};
+use crate::db::sql::{Array, uncompiled, with_arrays};
 use crate::outbox::{PendingEvent, Place};
 
 /// The numbers of places, as two arrays.
@@ -24,7 +24,7 @@ impl PostgresQueue {
     /// Planned anew each time, by how long the table is now: a plan that was made for a table of one page would read all of
     /// a long one. In one message, so that no pooler can send its halves to two servers.
     async fn look(&self, text: &SqlStr, arrays: &[Array]) -> Result<Vec<PgRow>, sqlx::Error> {
-        sqlx::raw_sql(Self::uncompiled(&with_arrays(text, arrays))).fetch_all(&self.pool).await
+        sqlx::raw_sql(uncompiled(&with_arrays(text, arrays))).fetch_all(&self.pool).await
     }
 }
 
