@@ -139,8 +139,13 @@ impl World {
 
 fn relay(mistake: Mistake) -> Relay {
     let backoff = Backoff { base: Duration::from_secs(1), cap: Duration::from_secs(2) };
-    let settings =
-        Settings { settle: Duration::ZERO, delete_least: Duration::ZERO, database: backoff, ..Settings::default() };
+    let settings = Settings {
+        settle: Duration::ZERO,
+        wake_least: Duration::ZERO,
+        delete_least: Duration::ZERO,
+        database: backoff,
+        ..Settings::default()
+    };
     let rules = Rules { attempts: 3, on_unknown: OnUnknown::Retry, on_exhausted: OnExhausted::Skip };
     let per_key = if mistake == Mistake::WindowOfTwo { 2 } else { 1 };
     let destined = Destined { rules, retry: backoff, breaker: backoff, per_key };

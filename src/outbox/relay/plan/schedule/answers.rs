@@ -34,8 +34,7 @@ impl<E> Scheduler<E> {
             }
         }
         if closes {
-            self.polling.poked = true;
-            self.polling.next = Duration::ZERO;
+            self.polling.poke();
         }
         let verdict = verdict(reply, destination.destined.rules, facts);
         if verdict == Verdict::Done {

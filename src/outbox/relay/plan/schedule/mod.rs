@@ -114,12 +114,22 @@ struct Polling<E> {
     /// Enough rows are in memory.
     starved: bool,
     next: Duration,
+    /// Not before, whoever has committed.
+    earliest: Duration,
     rest: Duration,
     /// What was read while rows that appeared late are fetched.
     withheld: Option<Polled<E>>,
     late: Option<(Reading, Vec<Place>)>,
     /// Of events, on average: how many may be read ahead.
     average: usize,
+}
+
+impl<E> Polling<E> {
+    /// There is something to read.
+    const fn poke(&mut self) {
+        self.poked = true;
+        self.next = self.earliest;
+    }
 }
 
 /// Errors of the database.
@@ -168,6 +178,7 @@ impl<E> Scheduler<E> {
                 poked: false,
                 starved: false,
                 next: Duration::ZERO,
+                earliest: Duration::ZERO,
                 rest: settings.poll_least,
                 withheld: None,
                 late: None,
@@ -256,8 +267,7 @@ impl<E> Scheduler<E> {
 
     /// Somebody has committed events.
     pub const fn poke(&mut self) {
-        self.polling.poked = true;
-        self.polling.next = Duration::ZERO;
+        self.polling.poke();
         self.polling.rest = self.settings.poll_least;
     }
 

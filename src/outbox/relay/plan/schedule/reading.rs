@@ -249,7 +249,8 @@ impl<E> Scheduler<E> {
         self.polling.under_way = false;
         let rest = if found { self.settings.poll_least } else { self.polling.rest.saturating_mul(2) };
         self.polling.rest = rest.clamp(self.settings.poll_least, self.settings.poll_idle);
-        self.polling.next = if self.polling.poked { now } else { now + self.polling.rest };
+        self.polling.earliest = now + self.settings.wake_least;
+        self.polling.next = if self.polling.poked { self.polling.earliest } else { now + self.polling.rest };
     }
 
     /// A row was read, wherever.

@@ -19,6 +19,8 @@ pub struct Settings {
     pub kept: usize,
     /// Between polls that bring something.
     pub poll_least: Duration,
+    /// Between a poll and the next that a commit wakes: writers would pay for polls without a rest.
+    pub wake_least: Duration,
     /// Between polls that bring nothing.
     pub poll_idle: Duration,
     /// Between deletions, unless a quarter of a window waits for one: each is a commit beside the writers'.
@@ -40,8 +42,9 @@ impl Default for Settings {
             lane: 64,
             kept: 64,
             poll_least: Duration::from_millis(10),
+            wake_least: Duration::from_millis(10),
             poll_idle: Duration::from_secs(1),
-            delete_least: Duration::from_millis(20),
+            delete_least: Duration::from_millis(50),
             look: Duration::from_secs(1),
             settle: Duration::from_secs(1),
             database: Backoff { base: Duration::from_millis(50), cap: Duration::from_secs(5) },

@@ -119,6 +119,7 @@ fn settings(trouble: &Trouble) -> (Settings, Destined) {
         lane: 3,
         kept: 2,
         poll_least: ms(2),
+        wake_least: ms(2),
         poll_idle: ms(20),
         delete_least: ms(4),
         look: ms(20),
@@ -577,22 +578,52 @@ fn a_window_of_four_in_a_key_breaks_the_order() {
     assert!(!wrong.is_empty());
 }
 
+/// Whether a scheduler that does these things reads the table: which poll.
+fn polls(actions: Vec<Action<Told>>) -> Option<Poll> {
+    actions.into_iter().find_map(|action| if let Action::Poll(poll) = action { Some(poll) } else { None })
+}
+
+/// A scheduler that was told 1 ms after its start what has failed in its bucket.
+fn with_a_bucket() -> Scheduler<Told> {
+    let (settings, destined) = settings(&ALL);
+    let mut scheduler = Scheduler::new(settings, [(Arc::from("broker"), destined)], 1);
+    scheduler.lease_until(ms(1_000));
+    scheduler.own(Owned { bucket: 0, epoch: 1 }, false);
+    let actions = scheduler.step(ms(0));
+    for action in &actions {
+        if let Action::List(reading, owned) = action {
+            scheduler.listed(*reading, owned, Some(vec![]), ms(1));
+        }
+    }
+    assert!(polls(actions).is_none(), "before it is told");
+    scheduler
+}
+
 // M33, M36: whoever takes a bucket reads it as soon as it knows what has failed in it.
 #[test]
 fn a_bucket_is_read_at_once_when_it_is_taken() {
-    let (settings, destined) = settings(&ALL);
-    let mut scheduler: Scheduler<Told> = Scheduler::new(settings, [(Arc::from("broker"), destined)], 1);
-    scheduler.lease_until(ms(1_000));
-    scheduler.own(Owned { bucket: 0, epoch: 1 }, false);
-    let polls = |actions: &[Action<Told>]| actions.iter().any(|action| matches!(action, Action::Poll(_)));
-    let actions = scheduler.step(ms(0));
-    assert!(!polls(&actions));
-    for action in actions {
-        if let Action::List(reading, owned) = action {
-            scheduler.listed(reading, &owned, Some(vec![]), ms(1));
-        }
-    }
-    assert!(polls(&scheduler.step(ms(1))));
+    assert!(polls(with_a_bucket().step(ms(1))).is_some());
+}
+
+// M41: whoever commits alone has its event read at once; those who commit beside each other do not pay for a poll each.
+#[test]
+fn polls_rest_between_commits() {
+    let mut scheduler = with_a_bucket();
+    let nothing = |scheduler: &mut Scheduler<Told>, poll: Poll, at| {
+        let polled = Polled { poll, newest: None, rows: vec![], present: vec![], passed: vec![] };
+        scheduler.polled(polled.poll.reading, Some(polled), ms(at));
+    };
+    let first = polls(scheduler.step(ms(1))).unwrap();
+    scheduler.poke();
+    nothing(&mut scheduler, first, 2);
+    scheduler.poke();
+    assert!(polls(scheduler.step(ms(3))).is_none(), "it rests");
+    assert_eq!(scheduler.wake_at(ms(3)), ms(4));
+    let second = polls(scheduler.step(ms(4))).unwrap();
+    nothing(&mut scheduler, second, 5);
+    assert!(polls(scheduler.step(ms(8))).is_none(), "nobody has committed");
+    scheduler.poke();
+    assert!(polls(scheduler.step(ms(8))).is_some(), "it has rested");
 }
 
 // M32: a deletion is a commit beside the writers'.
