@@ -25,6 +25,9 @@ pub(crate) enum Event {
     /// A batch of a purge has failed.
     PurgeFailed,
     #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+    /// Rows have expired long ago: nobody purges them.
+    Unpurged,
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
     /// A relay could not say that it lives.
     RelayBeatFailed,
     #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
@@ -96,6 +99,8 @@ impl Event {
             Self::LeaseLost => "lease_lost",
             Self::RenewalFailed => "renewal_failed",
             Self::PurgeFailed => "purge_failed",
+            #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+            Self::Unpurged => "unpurged",
             #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
             Self::RelayBeatFailed => "relay_beat_failed",
             #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]

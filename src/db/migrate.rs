@@ -5,6 +5,7 @@
 
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 use super::sql::SchemaName;
+use crate::events::{Event, emit};
 
 #[cfg(feature = "mysql")]
 pub(crate) use mysql::migrate as mysql;
@@ -29,11 +30,21 @@ pub(crate) fn schema_sql(
     Some(super::sql::expand(text, schema.as_ref()).as_str().to_owned())
 }
 
+/// O01: nothing here deletes expired rows unless a host has a purger, and whoever has none is told. A question that cannot be
+/// answered stops nobody.
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+fn warn_if(unpurged: Result<bool, sqlx::Error>) {
+    if unpurged.unwrap_or(false) {
+        emit(Event::Unpurged);
+    }
+}
+
 #[cfg(feature = "postgres")]
 mod postgres {
     use sha2::{Digest, Sha256};
     use sqlx::{PgPool, Postgres};
 
+    use super::warn_if;
     use crate::db::begin::begin;
     use crate::db::fault::{Fault, fault};
     use crate::db::postgres::sql;
@@ -72,6 +83,8 @@ mod postgres {
             }
             transaction.commit().await?;
         }
+        let unpurged = sqlx::query_scalar(expand(sql::UNPURGED, Some(schema))).persistent(false).fetch_one(pool).await;
+        warn_if(unpurged);
         Ok(())
     }
 
@@ -104,6 +117,7 @@ mod postgres {
 mod sqlite {
     use sqlx::SqliteConnection;
 
+    use super::warn_if;
     use crate::db::sqlite::sql;
 
     /// What is missing, inside the caller's transaction, which holds the write lock: of several processes that migrate
@@ -118,6 +132,7 @@ mod sqlite {
                 sqlx::query(sql::RECORD_MIGRATION).bind(version).persistent(false).execute(&mut *connection).await?;
             }
         }
+        warn_if(sqlx::query_scalar(sql::UNPURGED).persistent(false).fetch_one(&mut *connection).await);
         Ok(())
     }
 }
@@ -126,6 +141,7 @@ mod sqlite {
 mod mysql {
     use sqlx::{MySql, MySqlConnection, MySqlPool};
 
+    use super::warn_if;
     use crate::db::begin::undisturbed;
     use crate::db::fault::{Fault, fault};
     use crate::db::mysql::sql;
@@ -184,6 +200,8 @@ mod mysql {
                     .await?;
             }
         }
+        let unpurged = sqlx::query_scalar(expand(sql::UNPURGED, Some(schema))).fetch_one(&mut *connection).await;
+        warn_if(unpurged.map(|found: i64| found != 0));
         Ok(())
     }
 

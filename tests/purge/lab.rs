@@ -45,11 +45,23 @@ pub trait Lab: Send + Sync + Sized {
     fn fill(&self, range: std::ops::Range<u32>, expired_for: f64) -> impl Future<Output = ()> + Send {
         async move {
             for (table, _) in TABLES {
-                let rows: Vec<String> = range.clone().map(|n| Self::row(table, n, expired_for)).collect();
-                for rows in rows.chunks(500) {
-                    let columns = columns(table).replace("accepted_at", &format!("{}accepted_at", Self::own_of(table)));
-                    self.run(format!("INSERT INTO {table} {columns} VALUES {}", rows.join(","))).await;
-                }
+                self.fill_table(table, range.clone(), expired_for).await;
+            }
+        }
+    }
+
+    /// The same of one.
+    fn fill_table(
+        &self,
+        table: &str,
+        range: std::ops::Range<u32>,
+        expired_for: f64,
+    ) -> impl Future<Output = ()> + Send {
+        async move {
+            let rows: Vec<String> = range.map(|n| Self::row(table, n, expired_for)).collect();
+            for rows in rows.chunks(500) {
+                let columns = columns(table).replace("accepted_at", &format!("{}accepted_at", Self::own_of(table)));
+                self.run(format!("INSERT INTO {table} {columns} VALUES {}", rows.join(","))).await;
             }
         }
     }

@@ -16,3 +16,4 @@ mod memory;
 mod plans;
 mod support;
 mod together;
+mod unpurged;

@@ -1,5 +1,8 @@
 //! What these tests share with those of the layer.
 
+#[path = "../it/support/counters.rs"]
+#[allow(dead_code, reason = "the tests of the layer use more of it")]
+pub mod counters;
 #[path = "../it/support/mysql.rs"]
 #[allow(dead_code, reason = "the tests of the layer use more of it")]
 pub mod mysql;

@@ -286,6 +286,27 @@ CREATE TABLE IF NOT EXISTS {schema}idempotency_migrations (
 /// One migrating process at a time. The connection is closed afterwards, and the lock goes with it.
 /// Parameters: 1 name, 2 seconds.
 pub(crate) const LOCK_MIGRATIONS: &str = "SELECT GET_LOCK(?, ?)";
+/// When the first row of a table has expired, or now. A lease that was given back expired at the beginning of time.
+macro_rules! first_expired {
+    ($table:literal) => {
+        concat!(
+            "COALESCE((SELECT expires_at FROM {schema}",
+            $table,
+            " WHERE expires_at > '2000-01-01' ORDER BY expires_at LIMIT 1), UTC_TIMESTAMP(6))"
+        )
+    };
+}
+
+/// Whether something has expired that a purger would have taken long ago (O01).
+pub(crate) const UNPURGED: &str = concat!(
+    "SELECT LEAST(",
+    first_expired!("idempotency_keys"),
+    ", ",
+    first_expired!("idempotency_leases"),
+    ", ",
+    first_expired!("idempotency_inbox"),
+    ") < UTC_TIMESTAMP(6) - INTERVAL 1 DAY"
+);
 pub(crate) const LOCK_PURGE: &str = "SELECT GET_LOCK(?, 0)";
 pub(crate) const FREE_PURGE: &str = "SELECT RELEASE_LOCK(?)";
 pub(crate) const APPLIED: &str = "SELECT COUNT(*) FROM {schema}idempotency_migrations WHERE version = ?";

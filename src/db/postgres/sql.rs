@@ -236,6 +236,28 @@ WHERE expired.scope = batch.scope AND expired.id_key = batch.id_key AND expired.
 RETURNING (extract(epoch FROM clock_timestamp() - expired.expires_at) * 1000000)::int8
 "#;
 
+/// When the first row of a table has expired. A lease that was given back expired at the beginning of time.
+macro_rules! first_expired {
+    ($table:literal) => {
+        concat!(
+            "(SELECT expires_at FROM {schema}",
+            $table,
+            " WHERE expires_at > '2000-01-01' ORDER BY expires_at LIMIT 1)"
+        )
+    };
+}
+
+/// Whether something has expired that a purger would have taken long ago (O01).
+pub(crate) const UNPURGED: &str = concat!(
+    "SELECT COALESCE(LEAST(",
+    first_expired!("idempotency_keys"),
+    ", ",
+    first_expired!("idempotency_leases"),
+    ", ",
+    first_expired!("idempotency_inbox"),
+    ") < clock_timestamp() - interval '1 day', false)"
+);
+
 /// Parameter: 1 lock.
 pub(crate) const LOCK_PURGE: &str = "SELECT pg_try_advisory_xact_lock($1)";
 

@@ -134,6 +134,35 @@ pub(crate) const PURGE_DEAD: &str = concat!(
     " AND state = 3 AND owner = ?2 ORDER BY expires_at LIMIT ?1)"
 );
 
+/// When the first row of a table has expired, or now. A lease that was given back expired at the beginning of time, and an
+/// announcement may outlive its hour.
+macro_rules! first_expired {
+    ($table:literal, $but:literal) => {
+        concat!(
+            "COALESCE((SELECT expires_at FROM ",
+            $table,
+            " WHERE expires_at > 946684800000000",
+            $but,
+            " ORDER BY expires_at LIMIT 1), ",
+            clock!(),
+            ")"
+        )
+    };
+}
+
+/// Whether something has expired that a purger would have taken long ago (O01).
+pub(crate) const UNPURGED: &str = concat!(
+    "SELECT min(",
+    first_expired!("idempotency_keys", " AND state <> 3"),
+    ", ",
+    first_expired!("idempotency_leases", ""),
+    ", ",
+    first_expired!("idempotency_inbox", ""),
+    ") < ",
+    clock!(),
+    " - 86400000000"
+);
+
 pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/sqlite/0001_keys.sql"),
     include_str!("../../../migrations/sqlite/0002_leases.sql"),
