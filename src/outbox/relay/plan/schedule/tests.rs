@@ -624,14 +624,79 @@ fn deletions_rest_unless_many_wait_for_one() {
     assert_eq!(deletes(&mut scheduler, 14), 2);
     (4..7).for_each(|seq| acked(&mut scheduler, seq));
     assert_eq!(deletes(&mut scheduler, 15), 3, "a quarter of the window");
+    let large = super::Ack { id: Uuid::nil(), destination: "broker".into(), size: 250 };
+    scheduler.acked.acked(Place { bucket: 0, seq: 8 }, large);
+    assert_eq!(deletes(&mut scheduler, 16), 1, "a quarter of its bytes");
     // M34: what is on record as begun is blamed for a crash before its deletion.
     let at = Place { bucket: 0, seq: 9 };
     let row = Arc::new(row(at, &Stored { id: Uuid::nil(), told: (1, 1) }));
     let owned = Owned { bucket: 0, epoch: 1 };
     let trial = Handout { owned, row, attempts: 0, trial: true, sent: ms(15), acks: 0 };
-    scheduler.answered(&trial, Reply::Acked, false, &"".into(), ms(16));
-    assert_eq!(deletes(&mut scheduler, 16), 1, "a trial's deletion waits for nothing");
+    scheduler.answered(&trial, Reply::Acked, false, &"".into(), ms(17));
+    assert_eq!(deletes(&mut scheduler, 17), 1, "a trial's deletion waits for nothing");
     acked(&mut scheduler, 7);
+    assert_eq!(deletes(&mut scheduler, 18), 0, "it rests");
     scheduler.stop();
-    assert_eq!(deletes(&mut scheduler, 17), 1, "nothing is waited for at the end");
+    assert_eq!(deletes(&mut scheduler, 18), 1, "nothing is waited for at the end");
+}
+
+// M32, M33: a bucket that was lost and taken again, while an event of it was out: it is acked twice, and has entered the window
+// twice.
+#[test]
+fn an_event_that_is_acked_twice_leaves_the_window_twice() {
+    let (settings, destined) = settings(&ALL);
+    let at = Place { bucket: 0, seq: 1 };
+    let stored = Stored { id: Uuid::nil(), told: (1, 1) };
+    // The second ack comes while the first one waits for its deletion, while it is deleted, or later.
+    for second in 0..4 {
+        let mut scheduler: Scheduler<Told> = Scheduler::new(settings, [(Arc::from("broker"), destined)], 1);
+        scheduler.lease_until(ms(10_000));
+        let sent = |scheduler: &mut Scheduler<Told>, epoch| {
+            scheduler.own(Owned { bucket: 0, epoch }, false);
+            for action in scheduler.step(ms(0)) {
+                if let Action::List(reading, owned) = action {
+                    scheduler.listed(reading, &owned, Some(vec![]), ms(0));
+                }
+            }
+            scheduler.admit(row(at, &stored), ms(0));
+            scheduler.step(ms(0)).into_iter().find_map(|action| match action {
+                Action::Publish(handout) => Some(handout),
+                _ => None,
+            })
+        };
+        let old = sent(&mut scheduler, 1).unwrap();
+        scheduler.lose(old.owned);
+        let new = sent(&mut scheduler, 3).unwrap();
+        let ack = |scheduler: &mut Scheduler<Told>, handout: &Handout<Told>| {
+            scheduler.answered(handout, Reply::Acked, false, &"".into(), ms(1));
+        };
+        let delete = |scheduler: &mut Scheduler<Told>, at| {
+            scheduler.step(ms(at)).into_iter().find_map(|action| match action {
+                Action::Delete(batch) => Some(batch),
+                _ => None,
+            })
+        };
+        // A statement that may show the row still, for as long as it is remembered.
+        let reading = scheduler.acked.reading();
+        ack(&mut scheduler, &new);
+        if second == 0 {
+            ack(&mut scheduler, &old);
+        }
+        let batch = delete(&mut scheduler, 100).unwrap();
+        if second == 1 {
+            ack(&mut scheduler, &old);
+        }
+        scheduler.deleted(&batch, true, ms(101));
+        if second == 2 {
+            ack(&mut scheduler, &old);
+        }
+        scheduler.acked.read(reading);
+        if second == 3 {
+            ack(&mut scheduler, &old);
+            let batch = delete(&mut scheduler, 200).unwrap();
+            scheduler.deleted(&batch, true, ms(201));
+        }
+        assert!(scheduler.is_quiet(), "{second}: {:?}", scheduler.counts());
+        assert_eq!(scheduler.counts().left, 0, "{second}");
+    }
 }
