@@ -15,7 +15,7 @@ use lapin::types::FieldTable;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
-use super::events::{event, numbered, topic};
+use super::events::{event, numbered, order, pending, topic};
 use super::rabbitmq::{Queue, publisher, through};
 use crate::support::brokers::{Broker, Flow, Gate, rabbitmqctl, until};
 use crate::support::outbox_lab::{Lab, PostgresLab};
@@ -224,6 +224,19 @@ async fn a_queue_that_confirms_nothing_holds_nobody_else_up() {
     assert_eq!(stuck.messages().await, 2 + 6 + 1);
     assert_eq!(queue.messages().await as usize, WARM + 39 * (2 + 6 + 1));
     assert_eq!(publisher.publish(slow).await, Answer::ACKED);
+}
+
+// Case B61: its size may be what a channel is closed for, so it is on one of its own.
+#[tokio::test]
+async fn an_event_that_is_too_large_is_told_at_once_and_its_neighbours_are_acked() {
+    let _calm = Broker::RabbitMq.calm().await;
+    let queue = Queue::declared(&[]).await;
+    let publisher = publisher();
+    warmed_up(&publisher, &queue).await;
+    let large = pending(order(&queue.name).bytes(vec![b'x'; 5 << 20]), 0);
+    for (is_large, answer, _) in window(&publisher, &queue, (20, &large)).await {
+        assert_eq!(answer, if is_large { Answer::never(Reason::Rejected) } else { Answer::ACKED });
+    }
 }
 
 // M34: futures may be dropped, and whose was is nobody else's matter.

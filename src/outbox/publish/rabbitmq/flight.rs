@@ -77,7 +77,7 @@ impl Drop for Flight {
             let mut waiting = state.tells.iter_mut();
             let Some(place) = waiting.find(|tell| tell.is_some()) else { return state.end() };
             let (again, answer) = oneshot::channel();
-            let Some(tell) = replace(place, Some(again)) else { return };
+            let Some(tell) = place.replace(again) else { return };
             if let Err(Word::Listen(gone, mut flight)) = tell.send(Word::Listen(answer, Self(Some(state)))) {
                 drop(gone);
                 left = flight.0.take();
@@ -166,4 +166,67 @@ async fn one(channel: &Channel, exchange: ShortString, out: Outgoing) -> lapin::
     let options = BasicPublishOptions { mandatory: true, immediate: false };
     let payload = event.event().payload_ref();
     channel.basic_publish(exchange, routing_key, options, payload, properties).await?.await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::super::judge::tests::with;
+    use super::*;
+    use crate::outbox::publish::Reason;
+
+    /// Events 0, 1, … of which this is heard at once; `None` is never heard.
+    fn flight(heard: Vec<Heard>) -> (Flight, Vec<Receiver<Word>>, Arc<Wary>) {
+        let wary = Arc::new(Wary::default());
+        let (tells, answers): (Vec<_>, Vec<_>) = heard.iter().map(|_| oneshot::channel()).unzip();
+        let state = State {
+            ids: (0..heard.len() as u128).map(Uuid::from_u128).collect(),
+            heard: heard.iter().map(|_| None).collect(),
+            tells: tells.into_iter().map(Some).collect(),
+            confirms: (heard.into_iter().enumerate())
+                .map(|(n, heard)| match heard {
+                    Some(result) => ready((n, result)).boxed(),
+                    None => pending().boxed(),
+                })
+                .collect(),
+            way: None,
+            wary: Arc::clone(&wary),
+            blamed: false,
+        };
+        (Flight(Some(Box::new(state))), answers, wary)
+    }
+
+    fn ack() -> Heard {
+        Some(Ok(Confirmation::Ack(None)))
+    }
+
+    // Case B20: the message came back with the confirm of another one, and before its own.
+    #[tokio::test]
+    async fn nothing_is_told_before_all_that_is_in_was_heard() {
+        let (flight, mut answers, _) = flight(vec![ack(), with(0), None]);
+        let answer = flight.listen(answers.remove(0), Instant::now()).await;
+        assert_eq!(answer, Answer::refused(Reason::Unroutable));
+    }
+
+    // M34
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_still_listens_and_whoever_was_slow_is_remembered() {
+        let (mut flight, mut answers, wary) = flight(vec![None, ack(), None, None]);
+        let began = Instant::now();
+        flight.hear_soon(()).await;
+        assert_eq!(began.elapsed(), PATIENCE);
+        let [zero, mut one, two, three] = [(); 4].map(|()| answers.remove(0));
+        drop(zero);
+        let until = began + Duration::from_secs(1);
+        assert_eq!(flight.listen(three, until).await, Answer::Unknown);
+        assert_eq!(began.elapsed(), Duration::from_secs(1));
+        assert!(matches!(one.try_recv(), Ok(Word::Answer(Answer::ACKED))), "it was told long before");
+        let Ok(Word::Listen(two, flight)) = two.await else { panic!("nobody listens") };
+        assert!(!wary.of(Uuid::from_u128(0)), "one waits still");
+        let listens = flight.listen(two, until + Duration::from_secs(9));
+        assert!(timeout(Duration::from_secs(1), listens).await.is_err(), "its own time counts");
+        let slow = [0, 1, 2, 3].map(|n| wary.of(Uuid::from_u128(n)));
+        assert_eq!(slow, [true, false, true, true]);
+    }
 }

@@ -86,7 +86,7 @@ fn failed(error: &Error) -> Answer {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use lapin::protocol::{AMQPError, AMQPHardError};
 
     use super::*;
@@ -113,7 +113,7 @@ mod tests {
     }
 
     /// A confirm with this message, which had come back.
-    fn with(id: u128) -> Heard {
+    pub(in super::super) fn with(id: u128) -> Heard {
         let mut delivery = lapin::message::Delivery::mock(0, "".into(), "nowhere".into(), false, vec![]);
         let text = Uuid::from_u128(id).to_string();
         delivery.properties = std::mem::take(&mut delivery.properties).with_message_id(text.into());
