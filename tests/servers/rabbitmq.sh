@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2154 # tmp and as come from common.sh
-# RabbitMQ: AMQP_URL, and AMQP_CTL, a script that stops, kills, pauses and starts this private server.
+# RabbitMQ: AMQP_URL, and AMQP_CTL, a script that stops, kills, pauses and starts this private server, and asks it for what
+# rabbitmqctl does.
 #
 # A node of its own: name, cookie, home and data in the temporary folder, no plugins. Its port mapper (epmd) is a private
 # one too. It takes some seconds to start, so it starts beside the servers that come after it: `rabbitmq_await` waits.
@@ -114,7 +115,7 @@ rabbitmq_stop() {
 rabbitmq_write_ctl() {
     {
         echo '#!/usr/bin/env bash'
-        echo '# Controls the private RabbitMQ of one run of tests/run: start | stop | kill | restart | pause | resume'
+        echo '# Controls the private RabbitMQ of one run of tests/run: start | stop | kill | restart | pause | resume | ctl ARG…'
         printf 'tmp=%q dir=%q bin=%q epmd=%q\n' "$tmp" "$rabbitmq_dir" "$rabbitmq_bin" "$rabbitmq_epmd"
         # An empty array must stay empty: no `printf` without words.
         if [ ${#as[@]} = 0 ]; then echo 'as=()'; else printf 'as=(%s)\n' "$(printf '%q ' "${as[@]}")"; fi
@@ -187,6 +188,13 @@ start() {
     return 1
 }
 
+# rabbitmqctl, which stands beside the script that starts a node. It finds the node by the same names, and the cookie at home.
+ctl() {
+    "${as[@]+"${as[@]}"}" env -u ERL_FLAGS -u ERL_AFLAGS -u ERL_ZFLAGS -u ERL_LIBS \
+        HOME="$dir" ERL_EPMD_ADDRESS=127.0.0.1 ERL_EPMD_PORT="$mapper" RABBITMQ_CONF_ENV_FILE="$dir/env.conf" \
+        ERL_CRASH_DUMP=/dev/null "${bin%/*}/rabbitmqctl" --quiet --node "rabbit-$port@localhost" "$@" </dev/null 9>&-
+}
+
 case ${1:-} in
     start) start ;;
     stop) stop TERM ;;
@@ -194,8 +202,9 @@ case ${1:-} in
     restart) stop KILL && start ;;
     pause) running && kill -STOP "$pid" ;;
     resume) running && kill -CONT "$pid" ;;
+    ctl) shift && ctl "$@" ;;
     *)
-        say "usage: rabbitmq-ctl start | stop | kill | restart | pause | resume"
+        say "usage: rabbitmq-ctl start | stop | kill | restart | pause | resume | ctl ARG…"
         exit 2
         ;;
 esac

@@ -4,4 +4,5 @@ mod events;
 mod http;
 mod nats;
 mod rabbitmq;
+mod rabbitmq_neighbours;
 mod redis_streams;

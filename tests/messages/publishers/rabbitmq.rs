@@ -16,14 +16,14 @@ use crate::support::brokers::{Broker, Flow, Gate, until};
 const SOON: Duration = Duration::from_millis(700);
 
 /// The test's own way to the broker, and a durable queue.
-struct Queue {
-    name: String,
-    channel: Channel,
+pub(super) struct Queue {
+    pub(super) name: String,
+    pub(super) channel: Channel,
     _connection: Connection,
 }
 
 impl Queue {
-    async fn declared(arguments: &[(&str, AMQPValue)]) -> Self {
+    pub(super) async fn declared(arguments: &[(&str, AMQPValue)]) -> Self {
         let connection = Connection::connect(&Broker::RabbitMq.url(), ConnectionProperties::default()).await.unwrap();
         let channel = connection.create_channel().await.unwrap();
         let mut table = FieldTable::default();
@@ -35,7 +35,7 @@ impl Queue {
         Self { name, channel, _connection: connection }
     }
 
-    async fn messages(&self) -> u32 {
+    pub(super) async fn messages(&self) -> u32 {
         let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
         self.channel
             .queue_declare(self.name.as_str().into(), options, FieldTable::default())
@@ -60,11 +60,11 @@ impl Queue {
     }
 }
 
-fn publisher() -> RabbitMqPublisher {
+pub(super) fn publisher() -> RabbitMqPublisher {
     RabbitMqPublisher::new(&Broker::RabbitMq.url()).unwrap()
 }
 
-fn through(gate: &Gate) -> RabbitMqPublisher {
+pub(super) fn through(gate: &Gate) -> RabbitMqPublisher {
     RabbitMqPublisher::new(&format!("amqp://guest:guest@127.0.0.1:{}/%2f", gate.port())).unwrap().deadline(SOON)
 }
 

@@ -84,6 +84,14 @@ impl Drop for Disturbing {
     }
 }
 
+/// What `rabbitmqctl` does with the private RabbitMQ.
+pub async fn rabbitmqctl(arguments: &[&str]) {
+    let mut command = Command::new(variable("AMQP_CTL"));
+    command.arg("ctl").args(arguments);
+    let done = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
 fn control(broker: Broker, what: &str) -> bool {
     let (variable_of, name) = match broker {
         Broker::Nats => ("NATS_CTL", None),

@@ -1,7 +1,7 @@
 //! Events that go out together on one channel.
 //!
 //! A client cannot pair a message that comes back with its confirm, only with its id. So a batch is closed before the first of
-//! it is sent, its ids are distinct, and nothing is said of any until all confirms are in.
+//! it is sent, and its ids are distinct.
 
 use std::mem::replace;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +11,7 @@ use lapin::types::ShortString;
 use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
 
+use super::flight::Flight;
 use crate::outbox::PendingEvent;
 use crate::outbox::publish::Answer;
 
@@ -36,7 +37,16 @@ impl Outgoing {
 /// An event of a batch, and who waits for its answer.
 pub(super) struct Member {
     pub(super) outgoing: Outgoing,
-    pub(super) tell: oneshot::Sender<Answer>,
+    pub(super) tell: Tell,
+}
+
+pub(super) type Tell = oneshot::Sender<Word>;
+
+/// What is told to whoever waits.
+pub(super) enum Word {
+    Answer(Answer),
+    /// Nobody else listens any more. The answer will come here. (In this order: dropped, it does not go to itself.)
+    Listen(oneshot::Receiver<Word>, Flight),
 }
 
 /// Where events meet that are published at the same time.
@@ -57,7 +67,7 @@ enum State {
 
 /// What came of joining: the answer will come here.
 pub(super) struct Seat {
-    pub(super) answer: oneshot::Receiver<Answer>,
+    pub(super) answer: oneshot::Receiver<Word>,
     batch: Arc<Batch>,
     /// Who opened the batch sends it.
     pub(super) lead: Option<Lead>,

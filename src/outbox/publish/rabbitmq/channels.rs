@@ -10,11 +10,24 @@ use tokio::time::{Instant, timeout_at};
 /// What a frame needs for itself.
 const FRAME_OVERHEAD: usize = 64;
 
-/// The channels of a connection that no event is on. Whoever takes one has it alone: a confirm of the broker is then the
-/// answer to the one message on its channel, and so is what comes back.
+/// The channels of a connection that no event is on. Whoever takes one has it alone: confirms of the broker are then the
+/// answers to its messages, and so is what comes back.
 pub(super) struct Channels {
     connection: Connection,
-    idle: Mutex<Vec<Channel>>,
+    idle: Mutex<Vec<Arc<Channel>>>,
+}
+
+/// A channel that nobody else has. Dropped, it is closed.
+pub(super) struct Way {
+    pub(super) channel: Arc<Channel>,
+    of: Arc<Channels>,
+}
+
+impl Way {
+    /// For others; only after all its confirms.
+    pub(super) fn give_back(self) {
+        self.of.lock().push(self.channel);
+    }
 }
 
 impl Channels {
@@ -38,28 +51,24 @@ impl Channels {
         usize::try_from(frame).unwrap_or(usize::MAX).saturating_sub(FRAME_OVERHEAD)
     }
 
-    /// A channel in confirm mode that nobody else has. Dropped, it is closed.
-    pub(super) async fn take(&self) -> lapin::Result<Channel> {
+    /// A channel in confirm mode.
+    pub(super) async fn take(self: &Arc<Self>) -> lapin::Result<Way> {
+        let way = |channel| Way { channel, of: Arc::clone(self) };
         while let Some(channel) = self.pop() {
             if channel.status().connected() {
-                return Ok(channel);
+                return Ok(way(channel));
             }
         }
         let channel = self.connection.create_channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
-        Ok(channel)
+        Ok(way(Arc::new(channel)))
     }
 
-    /// For the next event; only after the confirm of this one.
-    pub(super) fn give_back(&self, channel: Channel) {
-        self.lock().push(channel);
-    }
-
-    fn pop(&self) -> Option<Channel> {
+    fn pop(&self) -> Option<Arc<Channel>> {
         self.lock().pop()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Channel>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Channel>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

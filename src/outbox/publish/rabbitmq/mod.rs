@@ -2,9 +2,9 @@
 
 mod batch;
 mod channels;
+mod flight;
 mod judge;
 mod message;
-mod send;
 mod wary;
 
 use std::fmt;
@@ -14,25 +14,30 @@ use std::time::Duration;
 
 use lapin::types::ShortString;
 use lapin::uri::AMQPUri;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::link::Link;
+use super::link::{Link, Open};
 use super::{Answer, Publisher, Publishing, Reason};
 use crate::error::{Error, ErrorKind};
 use crate::outbox::PendingEvent;
-use batch::{Gathering, Outgoing};
-use channels::Channels;
+use batch::{Gathering, Member, Outgoing, Word};
+use channels::{Channels, Way};
+use flight::Flight;
 use wary::Wary;
 
 /// In bytes: such an event goes alone, since its size may be what the broker closes a channel for.
 const LARGE: usize = 64 << 10;
+/// So many connections are asked for a channel, the second one being new.
+const CONNECTIONS: usize = 2;
 
 /// Publishes to an exchange of RabbitMQ. An event's topic is the routing key.
 ///
 /// - Messages are persistent, mandatory and confirmed. One that no queue takes comes back and is refused as
 ///   [`Reason::Unroutable`], although the broker confirms it.
 /// - Events that are published at the same time share a channel, up to 64 of them on each of a few, all on one connection. An event
-///   is answered when all of its channel are, and told by its id.
+///   is told by its id, when all of its channel are confirmed or, where one of them takes longer than 100 ms, as soon as its own
+///   answer is certain.
 /// - Where the broker closes a channel because of one event (a missing exchange, no rights, too large), those that shared it and
 ///   were not confirmed are [`Answer::Unknown`], since nobody can tell which it was. From then on each has a channel
 ///   of its own until it is confirmed, as all events have with [`one_channel_each`](Self::one_channel_each) and large ones always; then it is told.
@@ -112,20 +117,34 @@ impl RabbitMqPublisher {
         Self { shares_channels: false, ..self }
     }
 
-    /// The connection's channels. A connection that was lost while nobody looked is made anew at once.
-    async fn channels(&self, until: Instant) -> Option<Arc<Channels>> {
+    /// The connection. One that was lost while nobody looked is made anew at once.
+    async fn open(&self, until: Instant) -> Option<Open<Arc<Channels>>> {
         let open = async {
             loop {
                 let open = self.link.open(|| Channels::connect(&self.uri, until)).await?;
                 if open.connection.is_open() {
-                    return Some(open.connection);
+                    return Some(open);
                 }
                 self.link.leave(&open);
             }
         };
-        let channels = timeout_at(until, open).await.ok()??;
+        let open = timeout_at(until, open).await.ok()??;
         // A blocked one reads no more, because of its memory or its disk.
-        (!channels.is_blocked()).then_some(channels)
+        (!open.connection.is_blocked()).then_some(open)
+    }
+
+    /// A channel that nobody else has.
+    async fn way(&self, until: Instant) -> Option<Way> {
+        for _ in 0..CONNECTIONS {
+            let open = self.open(until).await?;
+            match timeout_at(until, open.connection.take()).await.ok()? {
+                Ok(way) => return Some(way),
+                // The client uses no number of a channel again that the broker has closed, so a connection may have none
+                // left. What is out on others goes on.
+                Err(_) => self.link.leave(&open),
+            }
+        }
+        None
     }
 
     async fn attempt(&self, event: Arc<PendingEvent>) -> Answer {
@@ -136,63 +155,55 @@ impl RabbitMqPublisher {
         let header_bytes = message::header_bytes(&event);
         let outgoing = Outgoing { event, routing_key, properties };
         let until = Instant::now() + self.deadline;
-        let Some(channels) = self.channels(until).await else { return Answer::UNAVAILABLE };
-        if header_bytes > channels.frame_bytes() {
+        let Some(open) = self.open(until).await else { return Answer::UNAVAILABLE };
+        if header_bytes > open.connection.frame_bytes() {
             // Properties must fit into one frame, or the broker closes the connection on everybody.
             return Answer::never(Reason::TooLarge);
         }
         let large = outgoing.event.event().size() > LARGE;
         if large || !self.shares_channels || self.wary.of(outgoing.id()) {
-            let answer = self.send(&channels, &[outgoing], (), until).await;
-            return answer.into_iter().next().unwrap_or(Answer::Unknown);
+            self.alone(outgoing, until).await
+        } else {
+            self.together(outgoing, until).await
         }
-        self.together(&channels, outgoing, until).await
+    }
+
+    async fn alone(&self, outgoing: Outgoing, until: Instant) -> Answer {
+        let Some(way) = self.way(until).await else { return Answer::UNAVAILABLE };
+        let (tell, answer) = oneshot::channel();
+        self.flight(way, vec![Member { outgoing, tell }]).listen(answer, until).await
     }
 
     /// On one channel with all that are published just now.
-    async fn together(&self, channels: &Channels, outgoing: Outgoing, until: Instant) -> Answer {
+    async fn together(&self, outgoing: Outgoing, until: Instant) -> Answer {
         loop {
             let mut seat = self.gathering.join(outgoing.clone());
             if let Some(lead) = seat.lead.take() {
                 let turn = timeout_at(until, self.gathering.turns.acquire()).await.ok();
-                let (events, tells): (Vec<_>, Vec<_>) =
-                    lead.close().into_iter().map(|member| (member.outgoing, member.tell)).unzip();
-                let answers = match turn {
-                    Some(turn) => self.send(channels, &events, turn, until).await,
-                    None => vec![Answer::UNAVAILABLE; events.len()],
+                let way = if turn.is_some() { self.way(until).await } else { None };
+                // Until now nothing was sent.
+                let members = lead.close();
+                let Some(way) = way else {
+                    for Member { tell, .. } in members {
+                        let _ = tell.send(Word::Answer(Answer::UNAVAILABLE));
+                    }
+                    return Answer::UNAVAILABLE;
                 };
-                for (tell, answer) in tells.into_iter().zip(answers) {
-                    // Whoever is gone has called it unknown.
-                    let _ = tell.send(answer);
-                }
+                let mut flight = self.flight(way, members);
+                flight.hear_soon(turn).await;
+                return flight.listen(seat.answer, until).await;
             }
             match timeout_at(until, &mut seat.answer).await {
-                Ok(Ok(answer)) => return answer,
+                Ok(Ok(Word::Answer(answer))) => return answer,
+                Ok(Ok(Word::Listen(answer, flight))) => return flight.listen(answer, until).await,
                 Ok(Err(_)) if seat.was_left() => {}
                 Ok(Err(_)) | Err(_) => return Answer::Unknown,
             }
         }
     }
 
-    /// Sends these on a channel that nobody else has.
-    async fn send<T>(&self, channels: &Channels, events: &[Outgoing], turn: T, until: Instant) -> Vec<Answer> {
-        let Ok(Ok(channel)) = timeout_at(until, channels.take()).await else {
-            return vec![Answer::UNAVAILABLE; events.len()];
-        };
-        let heard = send::all(&channel, &self.exchange, events, turn, until).await;
-        let ids: Vec<_> = events.iter().map(Outgoing::id).collect();
-        let judgement = judge::all(&ids, &heard);
-        if !judgement.suspects.is_empty() {
-            self.wary.closed(judgement.suspects.into_iter());
-        }
-        // One that still owes a confirm is not used again.
-        if heard.iter().all(|heard| matches!(heard, Some(Ok(_)))) {
-            channels.give_back(channel);
-            if let [id] = ids[..] {
-                self.wary.confirmed(id);
-            }
-        }
-        judgement.answers
+    fn flight(&self, way: Way, members: Vec<Member>) -> Flight {
+        Flight::new(way, &self.exchange, members, Arc::clone(&self.wary))
     }
 }
 

@@ -31,11 +31,14 @@ impl<T> Default for Acked<T> {
 }
 
 impl<T> Acked<T> {
-    /// The destination has this row.
-    pub fn acked(&mut self, place: Place, about: T) {
-        if self.rows.insert(place, Entry { about: Some(about) }).is_none() {
+    /// The destination has this row. Returns whether that is news: one that was sent by two owners is acked twice.
+    pub fn acked(&mut self, place: Place, about: T) -> bool {
+        let news = !self.contains(place);
+        if news {
+            self.rows.insert(place, Entry { about: Some(about) });
             self.waiting.push(place);
         }
+        news
     }
 
     /// Whether the row is not to be sent.
@@ -54,6 +57,11 @@ impl<T> Acked<T> {
     #[must_use]
     pub const fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// What was said of them.
+    pub fn waits(&self) -> impl Iterator<Item = &T> {
+        self.waiting.iter().filter_map(|place| self.rows.get(place)?.about.as_ref())
     }
 
     /// Whether one of this bucket is not deleted yet.
@@ -153,7 +161,7 @@ mod tests {
             for (step, which) in steps {
                 let seq = i64::try_from(which).unwrap();
                 match step {
-                    0 => if sent.insert(seq) { acked.acked(place(seq), ()) },
+                    0 => if sent.insert(seq) { acked.acked(place(seq), ()); },
                     1 => {
                         let batch: Vec<Place> = acked.to_delete(2).into_iter().map(|(place, ())| place).collect();
                         if which % 3 == 0 {

@@ -43,7 +43,9 @@ impl<E> Scheduler<E> {
             destination.counts.duplicates += u64::from(duplicate);
             // It stays in the window until it is deleted.
             let ack = Ack { id: row.id, destination: Arc::clone(&row.destination), size: row.size };
-            self.acked.acked(row.place, ack);
+            if !self.acked.acked(row.place, ack) {
+                destination.window.leave(row.size);
+            }
             if handout.trial {
                 // It is on record as begun: a crash before its deletion would blame it.
                 self.next_deletion = now;

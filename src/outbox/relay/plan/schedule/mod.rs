@@ -218,17 +218,21 @@ impl<E> Scheduler<E> {
         actions
     }
 
-    /// When there may be something to do, if nothing is told before.
+    /// When there may be something to do, if nothing is told before. Asked after the step of that moment: what was due and was
+    /// not done then waits for something else than time.
     #[must_use]
     pub fn wake_at(&self, now: Duration) -> Duration {
         let breakers = self.destinations.values().filter_map(|destination| destination.breaker.opens_at());
         let paces = [&self.listing, &self.asking_paused, &self.asking_writers, &self.passing];
+        let paces = paces.into_iter().filter_map(Pace::due);
         let timers = self.timers.first().map(|(at, _)| *at);
-        let deletion = (!self.deleting && self.acked.waiting() > 0).then_some(self.next_deletion);
         let polling = (!self.polling.under_way && !self.polling.starved).then_some(self.polling.next);
+        let reading = timers.into_iter().chain(polling).filter(|_| !self.stopping);
+        let deletion = (!self.deleting && self.acked.waiting() > 0).then_some(self.next_deletion);
         // Whatever needs the database waits for it.
-        let reading = paces.into_iter().filter_map(Pace::due).chain(timers).chain(deletion).chain(polling);
-        let next = reading.map(|at| at.max(self.database.until)).chain(breakers).min();
+        let database = |at: Duration| at.max(self.database.until);
+        let later = paces.map(database).chain(breakers).filter(|at| *at > now);
+        let next = reading.chain(deletion).map(database).chain(later).min();
         next.unwrap_or(Duration::MAX).max(now + LEAST_SLEEP)
     }
 

@@ -630,18 +630,14 @@ fn polls_rest_between_commits() {
 #[test]
 fn deletions_rest_unless_many_wait_for_one() {
     let (settings, destined) = settings(&ALL);
-    let settings = Settings { window_events: 12, ..settings };
+    let settings = Settings { window_events: 12, poll_idle: ms(1_000), look: ms(1_000), ..settings };
     let mut scheduler: Scheduler<Told> = Scheduler::new(settings, [(Arc::from("broker"), destined)], 1);
     let acked = |scheduler: &mut Scheduler<Told>, seq| {
         let ack = super::Ack { id: Uuid::nil(), destination: "broker".into(), size: 1 };
         scheduler.acked.acked(Place { bucket: 0, seq }, ack);
     };
     let deletes = |scheduler: &mut Scheduler<Told>, at| {
-        let batch = scheduler.step(ms(at)).into_iter().find_map(|action| match action {
-            Action::Delete(batch) => Some(batch),
-            _ => None,
-        });
-        batch.map_or(0, |batch| {
+        deletion(scheduler, at).map_or(0, |batch| {
             scheduler.deleted(&batch, true, ms(at + 1));
             batch.len()
         })
@@ -650,19 +646,146 @@ fn deletions_rest_unless_many_wait_for_one() {
     assert_eq!(deletes(&mut scheduler, 10), 1);
     acked(&mut scheduler, 2);
     acked(&mut scheduler, 3);
-    assert_eq!(deletes(&mut scheduler, 13), 0, "it rests");
-    assert_eq!(scheduler.wake_at(ms(13)), ms(14));
+    assert_eq!(deletes(&mut scheduler, 11), 0, "it rests");
+    assert_eq!(scheduler.wake_at(ms(11)), ms(14));
     assert_eq!(deletes(&mut scheduler, 14), 2);
     (4..7).for_each(|seq| acked(&mut scheduler, seq));
     assert_eq!(deletes(&mut scheduler, 15), 3, "a quarter of the window");
+    let large = super::Ack { id: Uuid::nil(), destination: "broker".into(), size: 250 };
+    scheduler.acked.acked(Place { bucket: 0, seq: 8 }, large);
+    assert_eq!(deletes(&mut scheduler, 16), 1, "a quarter of its bytes");
     // M34: what is on record as begun is blamed for a crash before its deletion.
     let at = Place { bucket: 0, seq: 9 };
     let row = Arc::new(row(at, &Stored { id: Uuid::nil(), told: (1, 1) }));
     let owned = Owned { bucket: 0, epoch: 1 };
     let trial = Handout { owned, row, attempts: 0, trial: true, sent: ms(15), acks: 0 };
-    scheduler.answered(&trial, Reply::Acked, false, &"".into(), ms(16));
-    assert_eq!(deletes(&mut scheduler, 16), 1, "a trial's deletion waits for nothing");
+    scheduler.answered(&trial, Reply::Acked, false, &"".into(), ms(17));
+    assert_eq!(deletes(&mut scheduler, 17), 1, "a trial's deletion waits for nothing");
+    (10..13).for_each(|seq| acked(&mut scheduler, seq));
+    let batch = deletion(&mut scheduler, 17).unwrap();
+    (13..16).for_each(|seq| acked(&mut scheduler, seq));
+    assert_eq!(deletion(&mut scheduler, 18), None, "one at a time");
+    scheduler.deleted(&batch, true, ms(18));
+    assert_eq!(deletes(&mut scheduler, 18), 3);
     acked(&mut scheduler, 7);
+    assert_eq!(deletes(&mut scheduler, 19), 0, "it rests");
     scheduler.stop();
-    assert_eq!(deletes(&mut scheduler, 17), 1, "nothing is waited for at the end");
+    assert_eq!(deletes(&mut scheduler, 19), 1, "nothing is waited for at the end");
+}
+
+/// The only event of bucket 0, as the owner of this epoch sends it.
+fn sent(scheduler: &mut Scheduler<Told>, epoch: i64) -> Option<Handout<Told>> {
+    scheduler.own(Owned { bucket: 0, epoch }, false);
+    for action in scheduler.step(ms(0)) {
+        if let Action::List(reading, owned) = action {
+            scheduler.listed(reading, &owned, Some(vec![]), ms(0));
+        }
+    }
+    let stored = Stored { id: Uuid::nil(), told: (1, 1) };
+    scheduler.admit(row(Place { bucket: 0, seq: 1 }, &stored), ms(0));
+    scheduler.step(ms(0)).into_iter().find_map(|action| match action {
+        Action::Publish(handout) => Some(handout),
+        _ => None,
+    })
+}
+
+fn deletion(scheduler: &mut Scheduler<Told>, at: u64) -> Option<Vec<(Place, Uuid)>> {
+    scheduler.step(ms(at)).into_iter().find_map(|action| match action {
+        Action::Delete(batch) => Some(batch),
+        _ => None,
+    })
+}
+
+// M33, M40: whoever takes a bucket over finds nothing in it that was acked.
+#[test]
+fn a_bucket_is_given_up_when_what_was_acked_is_deleted() {
+    let (settings, destined) = settings(&ALL);
+    let mut scheduler: Scheduler<Told> = Scheduler::new(settings, [(Arc::from("broker"), destined)], 1);
+    scheduler.lease_until(ms(10_000));
+    let handout = sent(&mut scheduler, 1).unwrap();
+    scheduler.drain_all();
+    assert!(scheduler.drained().is_empty(), "it is out");
+    scheduler.answered(&handout, Reply::Acked, false, &"".into(), ms(1));
+    assert!(scheduler.drained().is_empty(), "it rests");
+    let batch = deletion(&mut scheduler, 100).unwrap();
+    assert!(scheduler.drained().is_empty(), "it is being deleted");
+    assert_eq!(deletion(&mut scheduler, 200), None, "once");
+    scheduler.deleted(&batch, false, ms(201));
+    assert!(scheduler.drained().is_empty(), "it is not deleted");
+    let batch = deletion(&mut scheduler, 300).unwrap();
+    scheduler.deleted(&batch, true, ms(301));
+    assert_eq!(scheduler.drained(), [handout.owned]);
+}
+
+// M32, M33: a bucket that was lost and taken again, while an event of it was out: it is acked twice, and has entered the window
+// twice.
+#[test]
+fn an_event_that_is_acked_twice_leaves_the_window_twice() {
+    let (settings, destined) = settings(&ALL);
+    // The second ack comes while the first one waits for its deletion, while it is deleted, or while it is still remembered.
+    for second in 0..3 {
+        let mut scheduler: Scheduler<Told> = Scheduler::new(settings, [(Arc::from("broker"), destined)], 1);
+        scheduler.lease_until(ms(10_000));
+        let old = sent(&mut scheduler, 1).unwrap();
+        scheduler.lose(old.owned);
+        let new = sent(&mut scheduler, 3).unwrap();
+        let ack = |scheduler: &mut Scheduler<Told>, handout: &Handout<Told>| {
+            scheduler.answered(handout, Reply::Acked, false, &"".into(), ms(1));
+        };
+        assert!(scheduler.polling.under_way, "a statement that may show the row still");
+        ack(&mut scheduler, &new);
+        if second == 0 {
+            ack(&mut scheduler, &old);
+        }
+        let batch = deletion(&mut scheduler, 100).unwrap();
+        if second == 1 {
+            ack(&mut scheduler, &old);
+        }
+        scheduler.deleted(&batch, true, ms(101));
+        if second == 2 {
+            ack(&mut scheduler, &old);
+        }
+        assert!(scheduler.is_quiet(), "{second}: {:?}", scheduler.counts());
+        assert_eq!(scheduler.counts().left, 0, "{second}");
+    }
+}
+
+// M41: nothing is due, so nothing is done until it is.
+#[test]
+fn an_idle_relay_sleeps() {
+    let (settings, destined) = settings(&ALL);
+    let settings = Settings { poll_idle: ms(1_000), look: ms(1_000), ..settings };
+    let mut scheduler: Scheduler<Told> = Scheduler::new(settings, [(Arc::from("broker"), destined)], 1);
+    scheduler.lease_until(ms(1_000_000));
+    let mut now = ms(0);
+    // Without a bucket, and with one.
+    for bucket in [false, true] {
+        if bucket {
+            scheduler.own(Owned { bucket: 0, epoch: 1 }, false);
+        }
+        let (began, mut steps) = (now, 0);
+        while now < began + ms(100_000) {
+            for action in scheduler.step(now) {
+                match action {
+                    Action::Poll(poll) => {
+                        let reading = poll.reading;
+                        let polled = Polled { poll, newest: Some(7), rows: vec![], passed: vec![], present: vec![] };
+                        scheduler.polled(reading, Some(polled), now);
+                    }
+                    Action::List(reading, owned) => scheduler.listed(reading, &owned, Some(vec![]), now),
+                    Action::Paused => scheduler.paused(Some(vec![]), now),
+                    Action::Writers { newest, asked, owns, .. } => {
+                        scheduler.writers((newest, asked, owns), Some(vec![]), now);
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            now = scheduler.wake_at(now);
+            steps += 1;
+        }
+        assert!(steps < 500, "{bucket}: {steps} steps in 100 s");
+        scheduler.destinations.values_mut().for_each(|destination| {
+            destination.breaker.failed(now, now, None, 1);
+        });
+    }
 }

@@ -55,8 +55,12 @@ impl<E> Scheduler<E> {
     /// A window holds what is acked until it is deleted, so waiting adds nothing to what a crash sends twice.
     fn begins_deleting(&self, now: Duration) -> bool {
         let waiting = self.acked.waiting();
-        let many = waiting >= (self.settings.window_events / 4).max(1);
-        !self.deleting && waiting > 0 && (many || self.stopping || now >= self.next_deletion)
+        let quarter = |most: usize| (most / 4).max(1);
+        let many = || {
+            let bytes = || self.acked.waits().map(|ack| ack.size).sum::<usize>();
+            waiting >= quarter(self.settings.window_events) || bytes() >= quarter(self.settings.window_bytes)
+        };
+        !self.deleting && waiting > 0 && (self.stopping || now >= self.next_deletion || many())
     }
 
     /// Acked rows are deleted, or not.
