@@ -4,18 +4,23 @@ use std::io::{BufRead, Write};
 
 use crate::arguments::Arguments;
 use crate::failure::Failure;
+use crate::output;
 
 /// Goes on after `--yes`, or after a person has said yes.
 pub(crate) fn confirmed(arguments: &Arguments, what: &str) -> Result<(), Failure> {
     if arguments.yes {
         return Ok(());
     }
-    eprint!("{what} [y/N] ");
-    // Whoever cannot be asked has not said yes.
-    let _ = std::io::stderr().flush();
+    let mut screen = std::io::stderr();
+    let _ = write!(screen, "{what} [y/N] ");
+    let _ = screen.flush();
     let mut line = String::new();
+    // Whoever cannot be asked has not said yes.
     let _ = std::io::stdin().lock().read_line(&mut line);
-    if matches!(line.trim(), "y" | "Y" | "yes") {
+    if !line.ends_with('\n') {
+        output::remark("");
+    }
+    if matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
         return Ok(());
     }
     Err(Failure::Refused("not confirmed (say y, or give --yes)".to_owned()))

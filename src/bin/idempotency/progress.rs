@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 use crate::arguments::Arguments;
 
 /// Of work whose length is not known: counts what is done.
 pub(crate) fn counting(arguments: &Arguments, what: &str) -> ProgressBar {
-    styled(arguments, ProgressBar::new_spinner(), &format!("{{spinner}} {{pos}} {what}, {{per_sec}}, {{elapsed}}"))
+    styled(arguments, ProgressBar::new_spinner(), &format!("{{spinner}} {{pos}} {what}, {{rate}}, {{elapsed}}"))
 }
 
 /// Of work whose length is known.
@@ -23,12 +23,17 @@ pub(crate) fn waiting(arguments: &Arguments, what: &str) -> ProgressBar {
     bar
 }
 
+/// Whole things a second.
+fn rate(state: &ProgressState, text: &mut dyn std::fmt::Write) {
+    let _ = write!(text, "{:.0}/s", state.per_sec());
+}
+
 fn styled(arguments: &Arguments, bar: ProgressBar, template: &str) -> ProgressBar {
     if arguments.json {
         return ProgressBar::hidden();
     }
     if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
+        bar.set_style(style.with_key("rate", rate));
     }
     bar
 }

@@ -91,7 +91,7 @@ fn operate<'q>(owner: &'q Owner, fence: i64, operation: &Operation<'q>) -> Bound
         Operation::Settle(Stored { answer, retention }) => {
             owned(sql::SETTLE_AS, owner).bind(fence).bind(microseconds(retention)).bind(answer)
         }
-        Operation::Forget => owned(sql::FORGET, owner).bind(fence),
+        Operation::Forget { completed } => owned(sql::FORGET, owner).bind(fence).bind(i64::from(completed)),
     }
 }
 
