@@ -59,9 +59,12 @@ async fn pool<DB: sqlx::Database>(options: <DB::Connection as Connection>::Optio
 
 fn sqlite(url: &str, arguments: &Arguments) -> Result<SqliteConnectOptions, Failure> {
     let named: SqliteConnectOptions = read(url)?;
+    let settings: Vec<_> = url.split_once('?').into_iter().flat_map(|(_, settings)| settings.split('&')).collect();
+    if url.contains(":memory:") || settings.contains(&"mode=memory") {
+        return Err(Failure::usage("a database in memory is seen by its own process alone"));
+    }
     // An operator who mistypes a name must not be shown an empty new database.
     let is_made = matches!(arguments.command, Command::Migrate);
     let options = SqliteStore::connect_options(named.get_filename()).create_if_missing(is_made);
-    let settings = url.split_once('?').map_or("", |(_, settings)| settings);
-    Ok(options.read_only(settings.split('&').any(|setting| setting == "mode=ro")))
+    Ok(options.read_only(settings.contains(&"mode=ro")))
 }

@@ -81,6 +81,8 @@ fn a_url_that_cannot_be_read_is_wrong_usage_and_not_shown() {
         "postgres://u:s3cret@127.0.0.1/x?sslmode=s0me",
         "postgre://u:s3cret@127.0.0.1/x",
         "sqlite:x.sqlite?mode=s0me",
+        "sqlite::memory:",
+        "sqlite:x.sqlite?mode=memory",
     ] {
         let output = tool(url, &["stats"]);
         assert_eq!(code(&output), 2, "{url} {}", text(&output));
