@@ -10,7 +10,7 @@ use crate::confirm::confirmed;
 use crate::failure::Failure;
 use crate::look::{Named, records};
 use crate::place::{Kind, Place};
-use crate::show;
+use crate::{output, show};
 
 /// The one record that is meant.
 async fn record(place: &Place, arguments: &Arguments, named: &Named) -> Result<Entry, Failure> {
@@ -28,7 +28,23 @@ async fn record(place: &Place, arguments: &Arguments, named: &Named) -> Result<E
 /// A key that an attempt runs is refused at once: nobody need be asked about it.
 fn stands_still(entry: &Entry) -> Result<(), Failure> {
     match entry.state {
-        State::Running => Err(Failure::Refused(format!("an attempt is running: {}", show::line(entry)))),
+        State::Running => {
+            output::remark(show::line(entry));
+            let way = if entry.holder.is_some() { " (`release --terminate` ends its session)" } else { "" };
+            Err(Failure::Refused(format!("an attempt is running{way}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The same for one that has its answer.
+fn waits(entry: &Entry) -> Result<(), Failure> {
+    stands_still(entry)?;
+    match entry.state {
+        State::Completed => {
+            output::remark(show::line(entry));
+            Err(Failure::Refused("the key has its answer: only `forget` takes it away".to_owned()))
+        }
         _ => Ok(()),
     }
 }
@@ -51,7 +67,7 @@ pub(crate) async fn release(
 ) -> Result<(), Failure> {
     let entry = record(place, arguments, named).await?;
     if !terminate {
-        stands_still(&entry)?;
+        waits(&entry)?;
         confirmed(arguments, &format!("{}\nFree it, so that the next request runs?", show::line(&entry)))?;
         return done(arguments, "released", place.store.release(&entry).await?);
     }
@@ -67,7 +83,7 @@ pub(crate) async fn release(
 
 pub(crate) async fn settle(place: &Place, arguments: &Arguments, named: &Named, answer: Kept) -> Result<(), Failure> {
     let entry = record(place, arguments, named).await?;
-    stands_still(&entry)?;
+    waits(&entry)?;
     let (status, retention) = (answer.answer.status.as_u16(), show::time(answer.retention));
     confirmed(arguments, &format!("{}\nGive it the answer {status}, kept for {retention}?", show::line(&entry)))?;
     // Stores count from the day that the operation was accepted, which may be long ago.

@@ -8,7 +8,11 @@ use crate::arguments::Arguments;
 
 /// Of work whose length is not known: counts what is done.
 pub(crate) fn counting(arguments: &Arguments, what: &str) -> ProgressBar {
-    styled(arguments, ProgressBar::new_spinner(), &format!("{{spinner}} {{pos}} {what}, {{rate}}, {{elapsed}}"))
+    ticking(styled(
+        arguments,
+        ProgressBar::new_spinner(),
+        &format!("{{spinner}} {{pos}} {what}, {{rate}}, {{elapsed}}"),
+    ))
 }
 
 /// Of work whose length is known.
@@ -18,7 +22,10 @@ pub(crate) fn towards(arguments: &Arguments, total: u64, what: &str) -> Progress
 
 /// Of one step of which nothing is heard before its end.
 pub(crate) fn waiting(arguments: &Arguments, what: &str) -> ProgressBar {
-    let bar = styled(arguments, ProgressBar::new_spinner(), &format!("{{spinner}} {what}, {{elapsed}}"));
+    ticking(styled(arguments, ProgressBar::new_spinner(), &format!("{{spinner}} {what}, {{elapsed}}")))
+}
+
+fn ticking(bar: ProgressBar) -> ProgressBar {
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
 }

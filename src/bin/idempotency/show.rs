@@ -148,3 +148,27 @@ pub(crate) fn time(time: Duration) -> String {
         seconds => format!("{} d", seconds / 86400),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_others_stays_on_its_line() {
+        assert_eq!(plain("503 \"büsy\"\n\u{1b}[2J\u{9b}"), "503 \"büsy\"\\n\\u{1b}[2J\\u{9b}");
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!(
+            [number(0_u32, "event"), number(1_u32, "event"), number(2_u64, "event")],
+            ["0 events", "1 event", "2 events"]
+        );
+    }
+
+    #[test]
+    fn a_time_has_a_unit_of_its_size() {
+        let texts = [0, 119, 120, 7199, 7200, 86_400, 172_800].map(|seconds| time(Duration::from_secs(seconds)));
+        assert_eq!(texts, ["0 s", "119 s", "2 min", "119 min", "2 h", "24 h", "2 d"]);
+    }
+}
