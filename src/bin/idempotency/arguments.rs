@@ -10,6 +10,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use messages::{EventArguments, InboxCommand, OutboxCommand, Where};
 
+/// A command's own options stand before these in its help.
+const EVERYWHERE: &str = "Options of all commands";
+
 /// Looks after idempotency keys, outbox and inbox: finds what is stuck, frees or settles it, purges what has expired.
 ///
 /// Exit codes: 0 done, 1 nothing matched, 2 wrong usage, 3 refused, 4 the store failed.
@@ -27,29 +30,29 @@ pub(crate) use messages::{EventArguments, InboxCommand, OutboxCommand, Where};
 pub(crate) struct Arguments {
     /// The database of the keys: sqlite:FILE, postgres://… or mysql://… A password is better given by DATABASE_URL: other users
     /// of the machine see what is on a command line.
-    #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) database: Option<String>,
     /// Keys on a Redis server instead: redis://… or redis-cluster://HOST:PORT[,HOST:PORT…]
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "URL")]
     pub(crate) store: Option<String>,
     /// The prefix of keys on Redis, where it is not `idempotency`.
-    #[arg(long, global = true, value_name = "TEXT")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "TEXT")]
     pub(crate) prefix: Option<String>,
     /// Keys that are leases in the database's table, not in the claims' own transactions.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub(crate) leases: bool,
     /// The schema of the tables (Postgres), or their database (MySQL).
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "NAME")]
     pub(crate) schema: Option<String>,
-    /// Whose key it is, as the service's scope names the caller, or as lists show it. By default the scope that all callers
+    /// For one key: whose it is, as the service's scope names the caller, or as lists show it. By default the scope that all callers
     /// share.
-    #[arg(long, global = true, value_name = "TEXT")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "TEXT")]
     pub(crate) scope: Option<String>,
     /// Prints JSON.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub(crate) json: bool,
     /// Does not ask before something is changed.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub(crate) yes: bool,
     #[command(subcommand)]
     pub(crate) command: Command,

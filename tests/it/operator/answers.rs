@@ -22,7 +22,7 @@ async fn kept_from_now_on(engine: Engine, leases: bool) {
     run(&url, orphan).await;
     let at = |arguments: &[&str]| {
         let place: &[&str] = if leases { &["--leases"] } else { &[] };
-        tool(&url, &[place, &["--scope", engine.caller()], arguments].concat())
+        tool(&url, &[place, &["--scope", "alice"], arguments].concat())
     };
     let asked = text(&at(&["settle", "k1", "--status", "201"]));
     assert!(asked.contains("\nGive it the answer 201, kept for 24 h? [y/N]"), "{asked}");

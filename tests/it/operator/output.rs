@@ -38,7 +38,8 @@ fn unread(url: &str, arguments: &[&str]) -> (Option<i32>, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_leaves_is_no_failure() {
-    let url = paid(&Engine::sqlite()).await;
+    let engine = Engine::sqlite();
+    let url = paid(&engine).await;
     for arguments in [
         &["schema", "--engine", "postgres"][..],
         &["--json", "schema", "--engine", "mysql"],
@@ -75,7 +76,8 @@ fn what_cannot_be_written_is_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_yes_is_yes() {
-    let url = paid(&Engine::sqlite()).await;
+    let engine = Engine::sqlite();
+    let url = paid(&engine).await;
     let forget = ["--scope", "alice", "forget", "k1"];
     for answer in ["", "\n", "n\n", "no\n", "yep\n", "\u{fffd}\n", "n\ny\n"] {
         let output = told(&url, &forget, answer);

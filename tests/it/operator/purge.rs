@@ -22,7 +22,7 @@ impl Written {
                 bytes: "x'616263'",
                 held: "0",
                 hour_ago: "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER) - 3600000000",
-                long_ago: "1",
+                long_ago: "CAST((julianday('now') - 2440627.5) * 86400000000 AS INTEGER)",
                 to_come: "9000000000000000",
             },
             "postgres" => Self {
