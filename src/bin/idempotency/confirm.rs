@@ -1,6 +1,6 @@
 //! Asks before something is changed.
 
-use std::io::{BufRead, Write};
+use std::io::{BufRead, IsTerminal, Write};
 
 use crate::arguments::Arguments;
 use crate::failure::Failure;
@@ -17,7 +17,8 @@ pub(crate) fn confirmed(arguments: &Arguments, what: &str) -> Result<(), Failure
     let mut line = String::new();
     // Whoever cannot be asked has not said yes.
     let _ = std::io::stdin().lock().read_line(&mut line);
-    if !line.ends_with('\n') {
+    // What follows begins on a line of its own, also where nobody has typed the end of this one.
+    if !std::io::stdin().is_terminal() || !line.ends_with('\n') {
         output::remark("");
     }
     if matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes") {

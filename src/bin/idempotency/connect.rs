@@ -1,6 +1,7 @@
 //! The way to a database.
 
 use std::io;
+use std::str::FromStr;
 use std::time::Duration;
 
 use idempotency::SqliteStore;
@@ -31,7 +32,7 @@ impl Database {
             .as_deref()
             .ok_or_else(|| Failure::usage("name a database (--database or DATABASE_URL)"))?;
         Ok(match Engine::of(url) {
-            Some(Engine::Sqlite) => Self::Sqlite(pool(sqlite(url, arguments)?).await?),
+            Some(Engine::Sqlite) => Self::Sqlite(settings().connect_with(sqlite(url, arguments)?).await?),
             Some(Engine::Postgres) => Self::Postgres(pool(read::<PgConnectOptions>(url)?).await?),
             Some(Engine::Mysql) => Self::MySql(pool(read::<MySqlConnectOptions>(url)?).await?),
             // It may hold a password, so it is not shown.
@@ -41,20 +42,21 @@ impl Database {
 }
 
 /// A URL that cannot be read leads nowhere. The error names what is wrong, not what else it holds.
-fn read<O: ConnectOptions>(url: &str) -> Result<O, Failure>
-where
-    O: std::str::FromStr<Err = sqlx::Error>,
-{
+fn read<O: FromStr<Err = sqlx::Error>>(url: &str) -> Result<O, Failure> {
     url.parse().map_err(|error| Failure::usage(format!("the database's URL: {error}")))
 }
 
-/// A pool repeats a refused connection until its patience ends, and has forgotten the reason then. So one is made before it.
+fn settings<DB: sqlx::Database>() -> PoolOptions<DB> {
+    PoolOptions::new().max_connections(3).acquire_timeout(PATIENCE)
+}
+
+/// To a server. A pool repeats a refused connection until its patience ends, and has forgotten the reason then. So one is made before it.
 async fn pool<DB: sqlx::Database>(options: <DB::Connection as Connection>::Options) -> Result<Pool<DB>, Failure> {
     let silent = || sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, "no answer within 10 s"));
     let first = timeout(PATIENCE, options.connect()).await.map_err(|_| silent())??;
     // It has served its purpose, however it ends.
     let _ = timeout(PATIENCE, first.close()).await;
-    Ok(PoolOptions::new().max_connections(3).acquire_timeout(PATIENCE).connect_lazy_with(options))
+    Ok(settings().connect_lazy_with(options))
 }
 
 fn sqlite(url: &str, arguments: &Arguments) -> Result<SqliteConnectOptions, Failure> {

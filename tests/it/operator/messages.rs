@@ -261,6 +261,30 @@ async fn sqlite(engine: &Engine) -> sqlx::SqlitePool {
     sqlx::sqlite::SqlitePoolOptions::new().max_connections(4).connect_with(options).await.unwrap()
 }
 
+// A connection that is made while another one has the file for itself waits for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_waits_for_a_file_that_somebody_opens() {
+    let engine = Engine::sqlite();
+    let url = engine.url();
+    assert_eq!(code(&tool(&url, &["--yes", "migrate"])), 0);
+    let pool = sqlite(&engine).await;
+    let outbox = Outbox::new(pool.clone()).await.unwrap();
+    // The outbox has connections of its own, and none yet.
+    pool.close().await;
+    let options = idempotency::SqliteStore::connect_options(url.trim_start_matches("sqlite:"));
+    let options = options.locking_mode(sqlx::sqlite::SqliteLockingMode::Exclusive);
+    let mut alone = sqlx::ConnectOptions::connect(&options).await.unwrap();
+    sqlx::query("CREATE TABLE host (n)").execute(&mut alone).await.unwrap();
+    let other = tool(&url, &["outbox", "stats"]);
+    assert_eq!(code(&other), 4, "the file is another one's: {}", text(&other));
+    let opened = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        sqlx::Connection::close(alone).await.unwrap();
+    });
+    outbox.pause("broker").await.unwrap();
+    opened.await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn events_are_looked_after_on_sqlite() {
     let engine = Engine::sqlite();

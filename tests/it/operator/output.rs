@@ -88,7 +88,8 @@ async fn only_yes_is_yes() {
     let asked = text(&told(&url, &forget, ""));
     assert!(asked.ends_with("[y/N] \nidempotency: refused: not confirmed (say y, or give --yes)\n"), "{asked}");
     for answer in ["y", "y\n", "Y\r\n", " yes \n", "YES\n"] {
-        assert_eq!(code(&told(&url, &["outbox", "pause", "broker"], answer)), 0, "{answer:?}");
+        let output = told(&url, &["outbox", "pause", "broker"], answer);
+        assert_eq!(code(&output), 0, "{answer:?} {}", text(&output));
     }
     let json = told(&url, &["--json", "--scope", "alice", "forget", "k1"], "y\n");
     assert_eq!((code(&json), &*json.stdout), (0, &b"{\"forgotten\":true}\n"[..]));

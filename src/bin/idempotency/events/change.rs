@@ -151,7 +151,6 @@ async fn letters<DB: OutboxDialect>(
 }
 
 /// How many it were, and why not all.
-
 async fn in_batches<DB: OutboxDialect>(
     outbox: &Outbox<DB>,
     arguments: &Arguments,
