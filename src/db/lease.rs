@@ -277,8 +277,8 @@ pub enum Operation<'a> {
     Release,
     /// It has this answer.
     Settle(Stored<'a>),
-    /// Away with it, completed or not.
-    Forget,
+    /// Away with it, which is still completed, or still not.
+    Forget { completed: bool },
 }
 
 /// Refuses a nested transaction: what makes one unable to commit is undone with it alone.

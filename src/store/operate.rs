@@ -63,7 +63,8 @@ pub trait Operate: Store {
     /// Dropped, it is done or undone.
     fn settle_as(&self, entry: &Entry, kept: Kept) -> impl Future<Output = Result<Operated, Error>> + Send;
 
-    /// Deletes a record that nobody runs, a completed one too: the key is new again.
+    /// Deletes a record that nobody runs, a completed one too: the key is new again. One that has been completed since it was
+    /// seen is [`Operated::Changed`]: who decided about a stopped attempt has not decided about its answer.
     ///
     /// # Errors
     /// As for a claim. Safe to repeat.
@@ -134,9 +135,10 @@ pub struct Entry {
 pub struct Holder {
     /// The server process, as the database numbers it.
     pub pid: i64,
-    /// How long its transaction has been open.
+    /// How long its transaction has been open. Zero where this role may not see it: on Postgres another role's sessions are
+    /// shown to members of `pg_read_all_stats` alone.
     pub open_for: Duration,
-    /// The client's address, where it has one.
+    /// The client's address, where it has one and this role may see it.
     pub client: Option<String>,
     /// By the server's clock: tells its transaction from a later one of the same session.
     #[cfg(feature = "postgres")]

@@ -1,7 +1,11 @@
 //! The operator's tool, as a process.
 
+mod answers;
 mod messages;
+mod output;
+mod purge;
 mod stats;
+mod usage;
 
 use std::process::{Command, Output, Stdio};
 
@@ -58,7 +62,7 @@ async fn looks_and_forgets(engine: Engine) {
     assert_eq!(code(&tool(&url, &["find", "k1"])), 1);
     assert_eq!(code(&tool(&url, &["--scope", "alice", "find", "k2"])), 1);
     assert_eq!(code(&tool(&url, &["--scope", "alice", "find", "k1", "--endpoint", "POST /transfers"])), 1);
-    let nothing = tool(&url, &["--scope", "alice", "--json", "list-stuck", "--older-than", "0s"]);
+    let nothing = tool(&url, &["--json", "list-stuck", "--older-than", "0s"]);
     assert_eq!((code(&nothing), text(&nothing).contains("nothing matched")), (1, true), "{}", text(&nothing));
     // A finished key is neither freed nor given another answer.
     let release = tool(&url, &["--scope", "alice", "--yes", "release", "k1"]);
@@ -124,6 +128,39 @@ async fn a_running_key_on_postgres_shows_its_session_and_ends_with_it() {
     // Nothing was kept, and the key is free.
     assert_eq!(Client::new().amounts(&service.address).await, [0; 0]);
     assert_eq!(Client::new().pay(&service.address, "slow", 1250, "ok").await.unwrap().status, 201);
+}
+
+// S8: Postgres shows since when a session works to members of a role alone. Such a session is listed all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_key_is_listed_for_a_role_that_sees_little() {
+    let engine = Engine::postgres().await;
+    let service = engine.start("127.0.0.1:0", 10);
+    let (url, address) = (engine.url(), service.address.clone());
+    let role = format!("r_{}", uuid::Uuid::new_v4().simple());
+    stats::run(&url, format!("CREATE ROLE {role} LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")).await;
+    let (_, place) = url.split_once('@').unwrap();
+    let theirs = format!("postgres://{role}@{place}");
+    assert_eq!(code(&tool(&theirs, &["list-stuck"])), 1);
+    let first = tokio::spawn(async move { Client::new().pay(&address, "slow", 1250, "slow:4000").await });
+    let stuck = || tool(&theirs, &["--json", "list-stuck"]);
+    let mut listed = stuck();
+    while code(&listed) == 1 {
+        assert!(!first.is_finished(), "it was not listed");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        listed = stuck();
+    }
+    let holder = &json(&listed)[0]["holder"];
+    assert!(holder["pid"].as_i64().unwrap() > 0 && holder["open_for_seconds"].is_null(), "{holder}");
+    let human = text(&tool(&theirs, &["list-stuck"]));
+    assert!(human.contains("of another role"), "{human}");
+    // Its own role sees that it is not old.
+    assert_eq!(code(&tool(&url, &["list-stuck"])), 1);
+    // It may not end it, and says so.
+    let ends = ["--scope", "alice", "--yes", "release", "slow", "--terminate", "--endpoint", "POST /payments"];
+    let ended = tool(&theirs, &ends);
+    assert_eq!(code(&ended), 4, "{}", text(&ended));
+    assert_eq!(first.await.unwrap().unwrap().status, 201);
+    stats::run(&url, format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,11 @@ use serde_json::json;
 use crate::arguments::{Arguments, OutboxCommand, Where};
 use crate::confirm::confirmed;
 use crate::failure::Failure;
+use crate::output;
 use change::Change;
+
+/// The longest name of an event, in bytes. A pause of a longer one would hold nothing back.
+const LONGEST: usize = 255;
 
 pub(crate) async fn run<DB: OutboxDialect>(
     outbox: &Outbox<DB>,
@@ -21,21 +25,17 @@ pub(crate) async fn run<DB: OutboxDialect>(
     match command {
         OutboxCommand::Stats => {
             let (stats, paused) = (outbox.stats().await?, outbox.paused().await?);
-            show::stats(&stats, &paused, arguments.json);
-            Ok(())
+            show::stats(&stats, &paused, arguments.json)
         }
         OutboxCommand::List { dead: true, which, limit } => {
             let letters = outbox.dead_letters(&which.letters(), *limit).await?;
-            show::dead(&letters, arguments.json);
-            matched(letters.len())
-        }
-        OutboxCommand::List { which, .. } if !which.is_empty() => {
-            Err(Failure::usage("only dead letters are told apart: give --dead"))
+            show::dead(&letters, arguments.json)?;
+            matched(letters.len(), *limit)
         }
         OutboxCommand::List { limit, .. } => {
             let events = outbox.failing(*limit).await?;
-            show::failing(&events, arguments.json);
-            matched(events.len())
+            show::failing(&events, arguments.json)?;
+            matched(events.len(), *limit)
         }
         OutboxCommand::Pause(place) => pause(outbox, arguments, place).await,
         OutboxCommand::Resume(place) => resume(outbox, arguments, place).await,
@@ -44,7 +44,26 @@ pub(crate) async fn run<DB: OutboxDialect>(
     }
 }
 
-fn matched(number: usize) -> Result<(), Failure> {
+/// What is wrong before anybody is asked.
+pub(crate) fn check(command: &OutboxCommand) -> Result<(), Failure> {
+    match command {
+        OutboxCommand::List { dead: false, which, .. } if !which.is_empty() => {
+            Err(Failure::usage("only dead letters are told apart: give --dead"))
+        }
+        OutboxCommand::Pause(Where { destination, key }) => {
+            let is_name = |text: &str| text.len() <= LONGEST && !text.contains(|c: char| c.is_control());
+            if destination.is_empty() || !is_name(destination) || !key.as_deref().is_none_or(is_name) {
+                return Err(Failure::usage("no event has such a destination or key (1 to 255 bytes)"));
+            }
+            Ok(())
+        }
+        OutboxCommand::Redrive(events) | OutboxCommand::Discard(events) => change::check(events),
+        _ => Ok(()),
+    }
+}
+
+fn matched(number: usize, limit: u32) -> Result<(), Failure> {
+    crate::show::limited(number, limit);
     if number == 0 { Err(Failure::NothingMatched) } else { Ok(()) }
 }
 
@@ -59,8 +78,7 @@ async fn pause<DB: OutboxDialect>(outbox: &Outbox<DB>, arguments: &Arguments, pl
         None => outbox.pause(&place.destination).await?,
         Some(key) => outbox.pause_key(&place.destination, key).await?,
     }
-    crate::show::done(arguments.json, "paused");
-    Ok(())
+    crate::show::done(arguments.json, "paused")
 }
 
 async fn resume<DB: OutboxDialect>(outbox: &Outbox<DB>, arguments: &Arguments, place: &Where) -> Result<(), Failure> {
@@ -68,15 +86,14 @@ async fn resume<DB: OutboxDialect>(outbox: &Outbox<DB>, arguments: &Arguments, p
         |(destination, key): &(String, Option<String>)| *destination == place.destination && *key == place.key;
     if !outbox.paused().await?.iter().any(is_meant) {
         if arguments.json {
-            println!("{}", json!({ "resumed": false }));
+            output::line(json!({ "resumed": false }))?;
         }
         return Err(Failure::NothingMatched);
     }
-    confirmed(arguments, &format!("Publish {} again?", show::place(place)))?;
+    confirmed(arguments, &format!("Go on publishing {}?", show::place(place)))?;
     match &place.key {
         None => outbox.resume(&place.destination).await?,
         Some(key) => outbox.resume_key(&place.destination, key).await?,
     }
-    crate::show::done(arguments.json, "resumed");
-    Ok(())
+    crate::show::done(arguments.json, "resumed")
 }

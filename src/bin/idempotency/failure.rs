@@ -17,6 +17,8 @@ pub(crate) enum Failure {
     /// The database could not be reached.
     #[error("the database cannot be reached: {0}")]
     Database(#[from] sqlx::Error),
+    #[error("the output cannot be written: {0}")]
+    Output(std::io::Error),
 }
 
 impl Failure {
@@ -29,12 +31,16 @@ impl Failure {
             Self::NothingMatched => 1,
             Self::Usage(_) => 2,
             Self::Refused(_) => 3,
-            Self::Store(_) | Self::Database(_) => 4,
+            Self::Store(_) | Self::Database(_) | Self::Output(_) => 4,
         })
     }
 }
 
 fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+    causes.fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        // Some say what has caused them already.
+        if text.ends_with(&cause) { text } else { format!("{text}: {cause}") }
+    })
 }

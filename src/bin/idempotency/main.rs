@@ -2,8 +2,6 @@
 //!
 //! Exit codes: 0 done, 1 nothing matched, 2 wrong usage, 3 refused, 4 the store failed.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program talks to its user")]
-
 mod arguments;
 mod change;
 mod confirm;
@@ -12,6 +10,7 @@ mod events;
 mod failure;
 mod look;
 mod messages;
+mod output;
 mod place;
 mod progress;
 mod purge;
@@ -25,6 +24,7 @@ use clap::Parser;
 
 use crate::arguments::{Arguments, Command};
 use crate::failure::Failure;
+use crate::look::Named;
 use crate::place::Place;
 
 #[tokio::main(flavor = "current_thread")]
@@ -34,24 +34,38 @@ async fn main() -> ExitCode {
     match run(&arguments).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("idempotency: {failure}");
+            output::remark(format_args!("idempotency: {failure}"));
             failure.exit_code()
         }
     }
 }
 
 async fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let place = || Place::open(arguments);
+    // Wrong usage is told before anybody is asked.
+    arguments.check()?;
+    let (place, named) = (|| Place::open(arguments), |key| Named::read(arguments, key));
     match &arguments.command {
-        Command::Find { key } => look::find(&place().await?, arguments, key).await,
+        Command::Find { key } => {
+            let named = named(key)?;
+            look::find(&place().await?, arguments, &named).await
+        }
         Command::ListStuck { older_than, limit } => {
             look::list_stuck(&place().await?, arguments, *older_than, *limit).await
         }
-        Command::Release { key, terminate } => change::release(&place().await?, arguments, key, *terminate).await,
-        Command::Settle { key, answer } => change::settle(&place().await?, arguments, key, answer).await,
-        Command::Forget { key } => change::forget(&place().await?, arguments, key).await,
+        Command::Release { key, terminate } => {
+            let named = named(key)?;
+            change::release(&place().await?, arguments, &named, *terminate).await
+        }
+        Command::Settle { key, answer } => {
+            let (named, answer) = (named(key)?, change::answer(answer)?);
+            change::settle(&place().await?, arguments, &named, answer).await
+        }
+        Command::Forget { key } => {
+            let named = named(key)?;
+            change::forget(&place().await?, arguments, &named).await
+        }
         Command::Stats { exact } => stats::stats(&place().await?, arguments, *exact).await,
-        Command::Purge { batch } => purge::purge(&place().await?, arguments, *batch).await,
+        Command::Purge(wanted) => purge::purge(arguments, wanted).await,
         Command::Migrate => schema::migrate(&place().await?, arguments).await,
         Command::Schema { engine, version } => schema::print(arguments, *engine, *version),
         Command::Outbox(command) => messages::outbox(arguments, command).await,

@@ -4,18 +4,19 @@ use idempotency::OutboxDialect;
 use idempotency::inbox::{Inbox, InboxBuilder, InboxDialect, InboxStats};
 use idempotency::outbox::{Outbox, OutboxBuilder};
 use serde_json::json;
-use sqlx::Pool;
+use sqlx::{MySqlPool, PgPool, Pool, SqlitePool};
 
 use crate::arguments::{Arguments, InboxCommand, OutboxCommand};
 use crate::connect::Database;
 use crate::failure::Failure;
-use crate::{events, progress, show, stats};
+use crate::{events, output, progress, show, stats};
 
 /// An inbox has a consumer; what is counted is that of all.
 const CONSUMER: &str = "operator";
 
 pub(crate) async fn outbox(arguments: &Arguments, command: &OutboxCommand) -> Result<(), Failure> {
-    match connect(arguments, "an outbox").await? {
+    events::check(command)?;
+    match Database::connect(arguments).await? {
         Database::Sqlite(pool) => events::run(&outbox_of(pool, arguments).await?, arguments, command).await,
         Database::Postgres(pool) => events::run(&outbox_of(pool, arguments).await?, arguments, command).await,
         Database::MySql(pool) => events::run(&outbox_of(pool, arguments).await?, arguments, command).await,
@@ -24,33 +25,36 @@ pub(crate) async fn outbox(arguments: &Arguments, command: &OutboxCommand) -> Re
 
 pub(crate) async fn inbox(arguments: &Arguments, command: &InboxCommand) -> Result<(), Failure> {
     let InboxCommand::Stats { exact } = command;
-    let schema = arguments.schema.iter();
-    match connect(arguments, "an inbox").await? {
-        Database::Sqlite(pool) => shown(Inbox::builder(pool, CONSUMER), arguments, *exact).await,
-        Database::Postgres(pool) => {
-            let builder = schema.fold(Inbox::builder(pool, CONSUMER), InboxBuilder::<sqlx::Postgres>::schema);
-            shown(builder, arguments, *exact).await
-        }
-        Database::MySql(pool) => {
-            let builder = schema.fold(Inbox::builder(pool, CONSUMER), InboxBuilder::<sqlx::MySql>::schema);
-            shown(builder, arguments, *exact).await
-        }
+    match Database::connect(arguments).await? {
+        Database::Sqlite(pool) => shown(&sqlite_inbox(pool).await?, arguments, *exact).await,
+        Database::Postgres(pool) => shown(&postgres_inbox(pool, arguments).await?, arguments, *exact).await,
+        Database::MySql(pool) => shown(&mysql_inbox(pool, arguments).await?, arguments, *exact).await,
     }
 }
 
-async fn connect(arguments: &Arguments, what: &str) -> Result<Database, Failure> {
-    if arguments.store.is_some() || arguments.leases {
-        return Err(Failure::usage(format!("{what} is in a database: --store and --leases are for keys")));
-    }
-    Database::connect(arguments).await
+pub(crate) async fn sqlite_inbox(pool: SqlitePool) -> Result<Inbox<sqlx::Sqlite>, Failure> {
+    Ok(Inbox::builder(pool, CONSUMER).build().await?)
+}
+
+pub(crate) async fn postgres_inbox(pool: PgPool, arguments: &Arguments) -> Result<Inbox<sqlx::Postgres>, Failure> {
+    let builder = Inbox::builder(pool, CONSUMER);
+    Ok(arguments.schema.iter().fold(builder, InboxBuilder::<sqlx::Postgres>::schema).build().await?)
+}
+
+pub(crate) async fn mysql_inbox(pool: MySqlPool, arguments: &Arguments) -> Result<Inbox<sqlx::MySql>, Failure> {
+    let builder = Inbox::builder(pool, CONSUMER);
+    Ok(arguments.schema.iter().fold(builder, InboxBuilder::<sqlx::MySql>::schema).build().await?)
+}
+
+pub(crate) fn outbox_builder<DB: OutboxDialect>(arguments: &Arguments) -> OutboxBuilder<DB> {
+    arguments.schema.iter().fold(Outbox::builder(), OutboxBuilder::schema)
 }
 
 async fn outbox_of<DB: OutboxDialect>(pool: Pool<DB>, arguments: &Arguments) -> Result<Outbox<DB>, Failure> {
-    Ok(arguments.schema.iter().fold(Outbox::builder(), OutboxBuilder::schema).build(pool).await?)
+    Ok(outbox_builder(arguments).build(pool).await?)
 }
 
-async fn shown<DB: InboxDialect>(builder: InboxBuilder<DB>, arguments: &Arguments, exact: bool) -> Result<(), Failure> {
-    let inbox = builder.build().await?;
+async fn shown<DB: InboxDialect>(inbox: &Inbox<DB>, arguments: &Arguments, exact: bool) -> Result<(), Failure> {
     let progress = progress::waiting(arguments, "counting");
     let counted = inbox.stats(stats::most(exact)).await;
     progress.finish_and_clear();
@@ -70,17 +74,16 @@ async fn shown<DB: InboxDialect>(builder: InboxBuilder<DB>, arguments: &Argument
             "failing": show::count(failing),
             "consumers": consumers,
         });
-        println!("{document}");
-        return Ok(());
+        return output::line(document);
     }
-    println!("marks      {marks}");
-    println!("expired    {expired}{}", stats::overdue(overdue));
-    println!("failing    {failing}");
+    output::line(format_args!("marks      {marks}"))?;
+    output::line(format_args!("expired    {expired}{}", stats::overdue(overdue)))?;
+    output::line(format_args!("failing    {failing}"))?;
     for (name, marks) in named {
-        println!("consumer   {name:?}: {marks}");
+        output::line(format_args!("consumer   {name:?}: {marks}"))?;
     }
     if consumers.len() == InboxStats::MOST_CONSUMERS {
-        println!("           no more than {} consumers are shown", InboxStats::MOST_CONSUMERS);
+        output::remark(format_args!("idempotency: no more than {} consumers are shown", InboxStats::MOST_CONSUMERS));
     }
     Ok(())
 }

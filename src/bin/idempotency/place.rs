@@ -34,10 +34,15 @@ impl Place {
         if arguments.database.is_none() {
             return Err(Failure::usage("name a database (--database or DATABASE_URL), or a Redis server (--store)"));
         }
-        match Database::connect(arguments).await? {
-            Database::Sqlite(pool) => sqlite(pool, arguments).await,
-            Database::Postgres(pool) => postgres(pool, arguments).await,
-            Database::MySql(pool) => mysql(pool, arguments).await,
+        Self::of(Database::connect(arguments).await?, arguments, arguments.leases).await
+    }
+
+    /// The keys of a database: its leases, or those of the claims' own transactions.
+    pub(crate) async fn of(database: Database, arguments: &Arguments, leases: bool) -> Result<Self, Failure> {
+        match database {
+            Database::Sqlite(pool) => sqlite(pool, leases).await,
+            Database::Postgres(pool) => postgres(pool, arguments, leases).await,
+            Database::MySql(pool) => mysql(pool, arguments, leases).await,
         }
     }
 
@@ -61,9 +66,6 @@ fn at(store: AnyStore, kind: Kind) -> Place {
 }
 
 async fn redis(url: &str, arguments: &Arguments) -> Result<Place, Failure> {
-    if arguments.leases || arguments.schema.is_some() {
-        return Err(Failure::usage("--leases and --schema are for databases"));
-    }
     let builder = if let Some(nodes) = url.strip_prefix("redis-cluster://") {
         RedisStore::cluster(nodes.split(',').map(|node| format!("redis://{node}")).collect::<Vec<_>>())
     } else if url.starts_with("redis://") || url.starts_with("rediss://") || url.starts_with("unix://") {
@@ -71,13 +73,15 @@ async fn redis(url: &str, arguments: &Arguments) -> Result<Place, Failure> {
     } else {
         return Err(Failure::usage("a Redis server is redis://… or redis-cluster://HOST:PORT[,HOST:PORT…]"));
     };
-    let store = arguments.prefix.iter().fold(builder, RedisStoreBuilder::prefix).build()?;
+    let store = arguments.prefix.iter().fold(builder, RedisStoreBuilder::prefix).build();
+    // Nothing was connected to yet.
+    let store = store.map_err(|error| Failure::usage(Failure::from(error).to_string()))?;
     store.check().await?;
     Ok(at(AnyStore::operable(store), Kind::Redis))
 }
 
-async fn sqlite(pool: SqlitePool, arguments: &Arguments) -> Result<Place, Failure> {
-    if arguments.leases {
+async fn sqlite(pool: SqlitePool, leases: bool) -> Result<Place, Failure> {
+    if leases {
         let store = LeaseStore::<sqlx::Sqlite>::new(pool).await?;
         return Ok(at(AnyStore::operable(store.clone()), Kind::SqliteLeases(store)));
     }
@@ -85,8 +89,8 @@ async fn sqlite(pool: SqlitePool, arguments: &Arguments) -> Result<Place, Failur
     Ok(at(AnyStore::operable(store.clone()), Kind::Sqlite(store)))
 }
 
-async fn postgres(pool: PgPool, arguments: &Arguments) -> Result<Place, Failure> {
-    if arguments.leases {
+async fn postgres(pool: PgPool, arguments: &Arguments, leases: bool) -> Result<Place, Failure> {
+    if leases {
         let store = match &arguments.schema {
             Some(schema) => LeaseStore::<sqlx::Postgres>::in_schema(pool, schema).await?,
             None => LeaseStore::new(pool).await?,
@@ -98,8 +102,8 @@ async fn postgres(pool: PgPool, arguments: &Arguments) -> Result<Place, Failure>
     Ok(at(AnyStore::operable(store.clone()), Kind::Postgres(store)))
 }
 
-async fn mysql(pool: MySqlPool, arguments: &Arguments) -> Result<Place, Failure> {
-    if arguments.leases {
+async fn mysql(pool: MySqlPool, arguments: &Arguments, leases: bool) -> Result<Place, Failure> {
+    if leases {
         let store = match &arguments.schema {
             Some(schema) => LeaseStore::<sqlx::MySql>::in_schema(pool, schema).await?,
             None => LeaseStore::new(pool).await?,

@@ -6,13 +6,12 @@ use crate::arguments::{Arguments, Engine};
 use crate::confirm::confirmed;
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::show;
+use crate::{output, show};
 
 pub(crate) async fn migrate(place: &Place, arguments: &Arguments) -> Result<(), Failure> {
     confirmed(arguments, "Bring the tables to the newest version?")?;
     place.migrate().await?;
-    show::done(arguments.json, "migrated");
-    Ok(())
+    show::done(arguments.json, "migrated")
 }
 
 /// Prints the text of one migration, or of all. Nothing is connected to.
@@ -29,13 +28,14 @@ pub(crate) fn print(arguments: &Arguments, engine: Option<Engine>, version: Opti
         Some(version) => text(version).into_iter().collect(),
         None => (1..).map_while(text).collect(),
     };
+    let texts: Vec<String> = texts.iter().map(|text| ended(text)).collect();
     if texts.is_empty() {
         return Err(Failure::NothingMatched);
     }
-    if arguments.json {
-        println!("{}", serde_json::json!(texts));
-    } else {
-        println!("{}", texts.join("\n"));
-    }
-    Ok(())
+    if arguments.json { output::line(serde_json::json!(texts)) } else { output::line(texts.join("\n")) }
+}
+
+/// Clients read on until a statement ends.
+fn ended(text: &str) -> String {
+    format!("{};\n", text.trim_end().trim_end_matches(';'))
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::arguments::Arguments;
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::{progress, show};
+use crate::{output, progress, show};
 
 pub(crate) async fn stats(place: &Place, arguments: &Arguments, exact: bool) -> Result<(), Failure> {
     let progress = progress::waiting(arguments, "counting");
@@ -14,13 +14,12 @@ pub(crate) async fn stats(place: &Place, arguments: &Arguments, exact: bool) -> 
     progress.finish_and_clear();
     let stats = stats?;
     if arguments.json {
-        println!("{}", as_json(&stats));
-        return Ok(());
+        return output::line(as_json(&stats));
     }
-    println!("records    {}", stats.records);
-    println!("expired    {}{}", stats.expired, overdue(stats.overdue));
+    output::line(format_args!("records    {}", stats.records))?;
+    output::line(format_args!("expired    {}{}", stats.expired, overdue(stats.overdue)))?;
     for (name, count) in states(&stats) {
-        println!("{name:<10} {}", show::or_unknown(count));
+        output::line(format_args!("{name:<10} {}", show::or_unknown(count)))?;
     }
     Ok(())
 }

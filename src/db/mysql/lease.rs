@@ -222,12 +222,21 @@ impl Table for MySqlLeases {
     }
 
     async fn operate(&self, owner: &Owner, fence: i64, operation: Operation<'_>) -> Result<bool, sqlx::Error> {
+        let forgets = match operation {
+            Operation::Forget { completed } => Some(completed),
+            _ => None,
+        };
         let change = match operation {
             Operation::Release => query(&self.texts.release),
             Operation::Settle(stored) => settled(query(&self.texts.settle_as), stored),
-            Operation::Forget => query(&self.texts.forget),
+            Operation::Forget { .. } => query(&self.texts.forget),
         };
-        match self.update(&owner.lookup, owned(change, owner).bind(fence)).await {
+        let change = owned(change, owner).bind(fence);
+        let change = match forgets {
+            Some(completed) => change.bind(i16::from(completed)),
+            None => change,
+        };
+        match self.update(&owner.lookup, change).await {
             Err(error) if is_conflict(&error) => Ok(false),
             done => done,
         }

@@ -175,7 +175,9 @@ impl Table for PostgresLeases {
                 .bind(fence)
                 .bind(microseconds(stored.retention))
                 .bind(stored.answer),
-            Operation::Forget => self.owned(&self.texts.forget, owner).bind(fence),
+            Operation::Forget { completed } => {
+                self.owned(&self.texts.forget, owner).bind(fence).bind(i16::from(completed))
+            }
         };
         self.changed(query).await
     }

@@ -322,7 +322,7 @@ macro_rules! begun {
 macro_rules! holder {
     ($condition:literal) => {
         concat!(
-            "SELECT session.pid, session.client_addr::text AS client, \
+            "SELECT session.pid, host(session.client_addr) AS client, \
                 coalesce(extract(epoch FROM clock_timestamp() - session.xact_start) * 1000000, 0)::int8 AS open_for, ",
             begun!(),
             " AS begun \
@@ -340,12 +340,12 @@ pub(crate) const HOLDER: &str = holder!(
         AND held.classid::int8 = (($1 >> 32) & 4294967295) AND held.objid::int8 = ($1 & 4294967295)"
 );
 
-/// Who has claimed something and not ended yet, the oldest first: a claim locks its table so until it ends.
-/// Parameters: 1 microseconds, 2 limit.
+/// Who has claimed something and not ended yet, the oldest first: a claim locks its table so until it ends. Since when is not
+/// shown to every role: where it is not, it may be long ago. Parameters: 1 microseconds, 2 limit.
 pub(crate) const HOLDERS: &str = holder!(
     "held.locktype = 'relation' AND held.mode = 'RowExclusiveLock' \
         AND held.relation = '{schema}idempotency_keys'::regclass AND session.pid <> pg_backend_pid() \
-        AND session.xact_start <= clock_timestamp() - $1 * interval '1 microsecond' \
+        AND coalesce(session.xact_start <= clock_timestamp() - $1 * interval '1 microsecond', true) \
      ORDER BY session.xact_start LIMIT $2"
 );
 

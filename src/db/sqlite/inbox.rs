@@ -9,7 +9,6 @@ mod sql;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::pool::PoolConnection;
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqlitePoolOptions, SqliteTransactionManager};
 use sqlx::{Row, Sqlite, SqliteConnection, SqlitePool, Transaction};
@@ -19,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::inspect::inspect;
 use super::sql::RELEASE;
-use super::wait::patiently;
+use super::wait::{acquire, patiently};
 use super::{code_of, names_nothing, own_error, stats};
 use crate::db::begin::{begin_in_turn, in_background, mend, roll_back, undisturbed};
 use crate::db::fault::{Fault, before_commit, fault};
@@ -76,10 +75,6 @@ fn owned<'q>(text: &'static str, own: &'q Own) -> Bound<'q> {
 
 async fn changed(query: Bound<'_>, connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
     Ok(query.execute(connection).await?.rows_affected() == 1)
-}
-
-async fn acquire(pool: &SqlitePool, until: Instant) -> Result<PoolConnection<Sqlite>, sqlx::Error> {
-    timeout_at(until, pool.acquire()).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }
 
 impl SqliteInbox {

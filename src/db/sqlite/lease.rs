@@ -13,10 +13,10 @@ use sqlx::pool::PoolConnection;
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqlitePoolOptions, SqliteRow};
 use sqlx::{Row, Sqlite, SqliteConnection, SqlitePool};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::inspect::inspect;
-use super::wait::patiently;
+use super::wait::{acquire, patiently};
 use super::{own_error, stats};
 use crate::db::begin::begin_in_turn;
 use crate::db::fault::{Fault, fault};
@@ -91,7 +91,7 @@ fn operate<'q>(owner: &'q Owner, fence: i64, operation: &Operation<'q>) -> Bound
         Operation::Settle(Stored { answer, retention }) => {
             owned(sql::SETTLE_AS, owner).bind(fence).bind(microseconds(retention)).bind(answer)
         }
-        Operation::Forget => owned(sql::FORGET, owner).bind(fence),
+        Operation::Forget { completed } => owned(sql::FORGET, owner).bind(fence).bind(i64::from(completed)),
     }
 }
 
@@ -100,10 +100,6 @@ fn search<'q>(search: &Search<'q>) -> Bound<'q> {
         Search::Key { scope, key, endpoint } => sqlx::query(sql::FIND).bind(scope).bind(key).bind(endpoint),
         Search::Stuck { older_than, limit } => sqlx::query(sql::STUCK).bind(microseconds(older_than)).bind(limit),
     }
-}
-
-async fn acquire(pool: &SqlitePool, until: Instant) -> Result<PoolConnection<Sqlite>, sqlx::Error> {
-    timeout_at(until, pool.acquire()).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }
 
 async fn changed(query: Bound<'_>, connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use sqlx::Sqlite;
-use tokio::time::Instant;
+use sqlx::pool::PoolConnection;
+use sqlx::{Sqlite, SqlitePool};
+use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use crate::db::fault::{Fault, fault};
@@ -29,6 +30,11 @@ macro_rules! patiently {
 }
 
 pub(crate) use patiently;
+
+/// A connection of this pool. A new one may meet another one that opens, recovers or closes the file, and waits for it.
+pub(crate) async fn acquire(pool: &SqlitePool, until: Instant) -> Result<PoolConnection<Sqlite>, sqlx::Error> {
+    patiently!(until, timeout_at(until, pool.acquire()).await.unwrap_or(Err(sqlx::Error::PoolTimedOut)))
+}
 
 /// Pauses after an attempt that failed as busy; gives any other error back, or this one when `until` has passed.
 pub(crate) async fn again(until: Instant, error: sqlx::Error) -> Result<(), sqlx::Error> {

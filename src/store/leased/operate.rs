@@ -35,7 +35,8 @@ impl<DB: LeaseDialect> Operate for LeaseStore<DB> {
     }
 
     async fn forget(&self, entry: &Entry) -> Result<Operated, Error> {
-        self.operate(entry, Operation::Forget, Event::OperatorForgot).await
+        let completed = entry.state == State::Completed;
+        self.operate(entry, Operation::Forget { completed }, Event::OperatorForgot).await
     }
 
     /// It has no limit of time.
@@ -55,7 +56,7 @@ impl<DB: LeaseDialect> LeaseStore<DB> {
         // Only rows have a token and a fence.
         let (Some(token), Some(Fence(fence))) = (entry.token, entry.fence) else { return Ok(Operated::Changed) };
         let Ok(fence) = i64::try_from(fence) else { return Ok(Operated::Changed) };
-        let is_for_completed = matches!(operation, Operation::Forget);
+        let is_for_completed = matches!(operation, Operation::Forget { completed: true });
         let owner = Owner { lookup: entry.lookup.clone(), token };
         let done = self.shared.table.operate(&owner, fence, operation);
         if within(self.limit, async { done.await.map_err(DB::Table::error) }).await? {

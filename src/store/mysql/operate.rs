@@ -98,7 +98,8 @@ impl Operate for MySqlStore {
     }
 
     async fn forget(&self, entry: &Entry) -> Result<Operated, Error> {
-        self.change(entry, Operation::Forget, Event::OperatorForgot).await
+        let operation = if entry.state == State::Completed { Operation::Forget } else { Operation::Release };
+        self.change(entry, operation, Event::OperatorForgot).await
     }
 
     async fn stats(&self, most: u64) -> Result<KeyStats, Error> {

@@ -136,7 +136,8 @@ impl Operate for PostgresStore {
     }
 
     async fn forget(&self, entry: &Entry) -> Result<Operated, Error> {
-        self.change(entry, &[RUNNING, COMPLETED, ORPHANED], None, Event::OperatorForgot).await
+        let states: &[i16] = if entry.state == State::Completed { &[COMPLETED] } else { &[RUNNING, ORPHANED] };
+        self.change(entry, states, None, Event::OperatorForgot).await
     }
 
     /// Running keys are counted as sessions.

@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit};
 use crate::key::Key;
 use crate::lookup::{Endpoint, LookupKey};
+use crate::policy::State;
 use crate::scope::ScopeId;
 use crate::store::{Entry, Kept, KeyStats, Operate, Operated};
 
@@ -48,7 +49,8 @@ impl Operate for RedisStore {
     }
 
     async fn forget(&self, entry: &Entry) -> Result<Operated, Error> {
-        self.operate(entry, Event::OperatorForgot, "forget", &[REMEMBERED.as_bytes()]).await
+        let seen: &[u8] = if entry.state == State::Completed { b"c" } else { b"r" };
+        self.operate(entry, Event::OperatorForgot, "forget", &[REMEMBERED.as_bytes(), seen]).await
     }
 }
 

@@ -60,6 +60,7 @@ async fn apply(shared: &Shared, turn: &Turn, entry: &Entry, change: Change) -> R
     let done = match (state_of(shared, seen.state, &seen.token, seen.owner.as_deref())?, change) {
         (State::Running, _) => return Ok(Operated::InProgress),
         (State::Completed, Change::Release | Change::Settle(_)) => return Ok(Operated::Changed),
+        (State::Completed, Change::Forget) if entry.state != State::Completed => return Ok(Operated::Changed),
         (_, Change::Release | Change::Forget) => {
             statements::forget(&mut transaction, &entry.lookup, token, seen.state).await
         }

@@ -9,14 +9,14 @@ use sqlx::pool::PoolConnection;
 use sqlx::{Sqlite, SqlitePool, Transaction};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::owner::Owner;
 use super::turn::{Queue, Turn};
 use crate::db::begin::begin_in_turn;
 pub(super) use crate::db::sqlite::own_error;
 use crate::db::sqlite::statements::{self, Seen};
-use crate::db::sqlite::wait::patiently;
+use crate::db::sqlite::wait::{acquire, patiently};
 use crate::error::{Error, ErrorKind};
 use crate::lookup::LookupKey;
 use crate::store::Token;
@@ -109,8 +109,4 @@ impl Shared {
         // Nothing panics under the lock.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-pub(super) async fn acquire(pool: &SqlitePool, until: Instant) -> Result<PoolConnection<Sqlite>, sqlx::Error> {
-    timeout_at(until, pool.acquire()).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }

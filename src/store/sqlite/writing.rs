@@ -6,10 +6,11 @@ use sqlx::{Database, Sqlite, SqliteConnection, Transaction};
 use sqlx_core::transaction::TransactionManager;
 
 use super::lending::Lending;
-use super::shared::{acquire, own_error};
+use super::shared::own_error;
 use super::turn::Turn;
 use crate::db::begin::{begin_in_turn, mend, roll_back};
 use crate::db::slot::depth;
+use crate::db::sqlite::wait::acquire;
 use crate::db::sqlite::{names_nothing, sql, statements};
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, emit};

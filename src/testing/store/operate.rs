@@ -58,6 +58,26 @@ pub async fn a_running_key_is_left_alone<H: Harness<Store: Operate>>(harness: &H
     assert_eq!(replayed(&store, &asked).await.answer, answer("owner"));
 }
 
+/// Whoever has decided about a running key has not decided about the answer that it has by now.
+pub async fn an_answer_that_was_not_seen_is_not_forgotten<H: Harness<Store: Operate>>(harness: &H) {
+    let store = harness.store().await;
+    let asked = request("answered meanwhile", 1);
+    let claim = claimed(&store, &asked).await;
+    let lookup = asked.lookup();
+    let seen = done(store.find(lookup.scope(), lookup.key(), Some(lookup.endpoint()))).await;
+    settled(claim, Settlement::Commit(kept(answer("owner")))).await;
+    for entry in seen {
+        for operated in [
+            done(store.forget(&entry)).await,
+            done(store.release(&entry)).await,
+            done(store.settle_as(&entry, kept(answer("operator")))).await,
+        ] {
+            assert_ne!(operated, Operated::Done);
+        }
+    }
+    assert_eq!(replayed(&store, &asked).await.answer, answer("owner"));
+}
+
 /// A completed record can be forgotten, and neither released nor settled again (case O07).
 pub async fn a_completed_record_is_forgotten_only<H: Harness<Store: Operate>>(harness: &H) {
     let store = harness.store().await;
@@ -144,6 +164,7 @@ macro_rules! operator_conformance {
         $crate::store_conformance!(@tests $name, $harness;
             a_key_is_found_under_every_endpoint
             a_running_key_is_left_alone
+            an_answer_that_was_not_seen_is_not_forgotten
             a_completed_record_is_forgotten_only
             a_record_that_has_moved_on_is_left_alone
             what_waits_for_somebody_is_listed

@@ -7,7 +7,7 @@ use crate::service::Engine;
 use crate::support::service::Client;
 
 /// A statement of the host's on its database.
-async fn run(url: &str, sql: impl Into<String>) {
+pub(super) async fn run(url: &str, sql: impl Into<String>) {
     let sql = sqlx::AssertSqlSafe(sql.into());
     match url.split_once(':').unwrap().0 {
         "sqlite" => {
@@ -169,7 +169,7 @@ async fn keys_on_redis_are_counted() {
 }
 
 /// So many completed records, of which half have expired.
-fn many(url: &str, number: u32) -> String {
+pub(super) fn many(url: &str, number: u32) -> String {
     let columns = "INSERT INTO idempotency_keys \
         (scope, id_key, endpoint, state, fingerprint, token, accepted_at, expires_at, settled_at)";
     match url.split_once(':').unwrap().0 {

@@ -75,6 +75,8 @@ async fn a_running_key_is_left_alone() {
     // Completed now: only to be forgotten.
     assert_eq!(store.release(&entry).await.unwrap(), Operated::Changed);
     assert_eq!(store.settle_as(&entry, kept("no")).await.unwrap(), Operated::Changed);
+    assert_eq!(store.forget(&entry).await.unwrap(), Operated::Changed, "its answer was not seen");
+    let entry = found(&store, request("running", 1).lookup()).await;
     assert_eq!(store.forget(&entry).await.unwrap(), Operated::Done);
     assert_eq!(store.forget(&entry).await.unwrap(), Operated::Changed);
     let next = claimed(&store, &request("running", 2)).await;

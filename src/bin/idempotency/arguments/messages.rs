@@ -11,8 +11,12 @@ use super::time;
 #[derive(Debug, Subcommand)]
 pub(crate) enum OutboxCommand {
     /// Counts events, each count up to 10000, and shows what is paused.
+    #[command(after_help = "Example: idempotency outbox stats")]
     Stats,
     /// Shows failing and blocked events with their ids, blocked ones first; with --dead, dead letters.
+    #[command(after_help = "Examples:
+  idempotency outbox list
+  idempotency outbox list --dead --destination broker --older-than 1h")]
     List {
         /// Dead letters, not failing events.
         #[arg(long)]
@@ -20,18 +24,28 @@ pub(crate) enum OutboxCommand {
         #[command(flatten)]
         which: Filter,
         /// So many at most, the oldest first.
-        #[arg(long, value_name = "N", default_value_t = 100)]
+        #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
     /// Holds back all events of a destination, or of one key of it, for every relay of every process.
     ///
     /// The pause is kept in the database: relays see it within some seconds, and a restart does not end it.
+    #[command(after_help = "Examples:
+  idempotency outbox pause broker
+  idempotency outbox pause broker --key customer-7")]
     Pause(Where),
-    /// Ends a pause. 1 where there is none.
+    /// Ends a pause; the exit code is 1 where there is none. Keys that are paused by themselves stay so.
+    #[command(after_help = "Example: idempotency outbox resume broker")]
     Resume(Where),
     /// Has events published anew: failing ones at their place, dead letters at the end of their key.
+    #[command(after_help = "Examples:
+  idempotency outbox redrive 0198c0de-0000-7000-8000-000000000001
+  idempotency outbox redrive --destination broker --older-than 1h --dry-run")]
     Redrive(EventArguments),
     /// Drops events for good: a failing one, so that its key goes on, or dead letters.
+    #[command(after_help = "Examples:
+  idempotency outbox discard 0198c0de-0000-7000-8000-000000000001
+  idempotency outbox discard --topic orders --older-than 7d")]
     Discard(EventArguments),
 }
 
@@ -41,6 +55,7 @@ pub(crate) enum InboxCommand {
     ///
     /// A count goes no further than 10000 rows and says so; what lies beyond is the database's own estimate, where it has
     /// one.
+    #[command(after_help = "Example: idempotency inbox stats")]
     Stats {
         /// Counts everything. This reads the whole table, which takes minutes where it is large.
         #[arg(long)]
@@ -60,7 +75,7 @@ pub(crate) struct Where {
 /// By id, or dead letters by what they are.
 #[derive(Debug, Args)]
 pub(crate) struct EventArguments {
-    /// Ids of failing events or dead letters. 1 where one of them is neither.
+    /// Ids of failing events or dead letters, as `outbox list` shows them. The exit code is 1 where one of them is neither.
     #[arg(value_name = "ID")]
     pub(crate) ids: Vec<Uuid>,
     #[command(flatten)]
@@ -69,8 +84,8 @@ pub(crate) struct EventArguments {
     #[arg(long)]
     pub(crate) all: bool,
     /// So many dead letters at most, the oldest first.
-    #[arg(long, value_name = "N", default_value_t = u32::MAX, hide_default_value = true)]
-    pub(crate) limit: u32,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit: Option<u32>,
     /// Changes nothing, and tells how many dead letters are meant.
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -1,5 +1,7 @@
 //! Redrives and discards.
 
+use std::collections::BTreeSet;
+
 use idempotency::outbox::{DeadLetters, Outbox};
 use idempotency::{Error, OutboxDialect};
 use serde_json::json;
@@ -8,7 +10,7 @@ use uuid::Uuid;
 use crate::arguments::{Arguments, EventArguments};
 use crate::confirm::confirmed;
 use crate::failure::Failure;
-use crate::progress;
+use crate::{output, progress, show};
 
 /// So many dead letters a statement.
 const BATCH: u32 = 500;
@@ -54,45 +56,62 @@ impl Change {
     }
 }
 
+/// Whether it is clear which events are meant.
+pub(crate) fn check(events: &EventArguments) -> Result<(), Failure> {
+    match (events.ids.is_empty(), events.which.is_empty(), events.all) {
+        (false, true, false) if events.dry_run || events.limit.is_some() => {
+            Err(Failure::usage("--dry-run and --limit are for dead letters, not for ids"))
+        }
+        (false, true, false) | (true, false, false) | (true, true, true) => Ok(()),
+        _ => Err(Failure::usage("name either ids, or which dead letters (--destination …), or --all of them")),
+    }
+}
+
 pub(crate) async fn events<DB: OutboxDialect>(
     outbox: &Outbox<DB>,
     arguments: &Arguments,
     events: &EventArguments,
     change: Change,
 ) -> Result<(), Failure> {
-    match (events.ids.is_empty(), events.which.is_empty(), events.all) {
-        (false, true, false) if events.dry_run => {
-            Err(Failure::usage("a dry run counts dead letters, and takes no ids"))
-        }
-        (false, true, false) => by_id(outbox, arguments, &events.ids, change).await,
-        (true, false, false) | (true, true, true) => letters(outbox, arguments, events, change).await,
-        _ => Err(Failure::usage("name either ids, or which dead letters (--destination …), or --all of them")),
+    if events.ids.is_empty() {
+        return letters(outbox, arguments, events, change).await;
     }
+    let ids: BTreeSet<Uuid> = events.ids.iter().copied().collect();
+    by_id(outbox, arguments, &ids, change).await
 }
 
 /// Failing events and dead letters.
 async fn by_id<DB: OutboxDialect>(
     outbox: &Outbox<DB>,
     arguments: &Arguments,
-    ids: &[Uuid],
+    ids: &BTreeSet<Uuid>,
     change: Change,
 ) -> Result<(), Failure> {
-    confirmed(arguments, &change.asked(&format!("{} events", ids.len())))?;
-    let (mut done, mut unknown) = (0, Vec::new());
+    let all = show::number(u64::try_from(ids.len()).unwrap_or(u64::MAX), "event");
+    confirmed(arguments, &change.asked(&all))?;
+    let (mut done, mut unknown, mut failed) = (0_u64, Vec::new(), None);
     for id in ids {
-        if change.one(outbox, *id).await? {
-            done += 1;
-        } else {
-            unknown.push(id.to_string());
+        match change.one(outbox, *id).await {
+            Ok(true) => done += 1,
+            Ok(false) => unknown.push(id.to_string()),
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
         }
     }
+    // What was done before a failure is done.
     if arguments.json {
-        println!("{}", json!({ change.done(): done, "unknown": unknown }));
+        output::line(json!({ change.done(): done, "unknown": unknown }))?;
     } else {
-        println!("{done} events {}", change.done());
-        unknown.iter().for_each(|id| println!("{id} is no failing event and no dead letter"));
+        output::line(format_args!("{} {}", show::number(done, "event"), change.done()))?;
+        unknown.iter().try_for_each(|id| output::line(format_args!("{id} is no failing event and no dead letter")))?;
     }
-    if unknown.is_empty() { Ok(()) } else { Err(Failure::NothingMatched) }
+    match failed {
+        Some(error) => Err(error.into()),
+        None if unknown.is_empty() => Ok(()),
+        None => Err(Failure::NothingMatched),
+    }
 }
 
 /// Those that are dead now: what dies again meanwhile comes last, and is for the next run.
@@ -104,49 +123,55 @@ async fn letters<DB: OutboxDialect>(
 ) -> Result<(), Failure> {
     let letters = events.which.letters();
     let counting = progress::waiting(arguments, "counting");
-    let total = outbox.count_dead(&letters, events.limit).await;
+    let total = outbox.count_dead(&letters, events.limit.unwrap_or(u32::MAX)).await;
     counting.finish_and_clear();
     let total = total?;
     if events.dry_run {
         if arguments.json {
-            println!("{}", json!({ "dead": total }));
+            output::line(json!({ "dead": total }))?;
         } else {
-            println!("{total} dead letters");
+            output::line(show::number(total, "dead letter"))?;
         }
         return if total == 0 { Err(Failure::NothingMatched) } else { Ok(()) };
     }
-    let done = if total == 0 {
-        0
+    let (done, ended) = if total == 0 {
+        (0, Ok(()))
     } else {
-        confirmed(arguments, &change.asked(&format!("{total} dead letters")))?;
-        in_batches(outbox, arguments, &letters, total, change).await?
+        confirmed(arguments, &change.asked(&show::number(total, "dead letter")))?;
+        in_batches(outbox, arguments, &letters, total, change).await
     };
+    // What was done before a failure is done.
     if arguments.json {
-        println!("{}", json!({ change.done(): done }));
+        output::line(json!({ change.done(): done }))?;
     } else {
-        println!("{done} dead letters {}", change.done());
+        output::line(format_args!("{} {}", show::number(done, "dead letter"), change.done()))?;
     }
+    ended?;
     if done == 0 { Err(Failure::NothingMatched) } else { Ok(()) }
 }
 
+/// How many it were, and why not all.
 async fn in_batches<DB: OutboxDialect>(
     outbox: &Outbox<DB>,
     arguments: &Arguments,
     letters: &DeadLetters,
     total: u64,
     change: Change,
-) -> Result<u64, Failure> {
+) -> (u64, Result<(), Error>) {
     let progress = progress::towards(arguments, total, "dead letters");
     let mut done = 0;
     while done < total {
         let most = u32::try_from(total - done).unwrap_or(BATCH).min(BATCH);
-        let now = change.some(outbox, letters, most).await?;
-        if now == 0 {
-            break;
+        match change.some(outbox, letters, most).await {
+            Ok(0) => break,
+            Ok(now) => done += now,
+            Err(error) => {
+                progress.finish_and_clear();
+                return (done, Err(error));
+            }
         }
-        done += now;
         progress.set_position(done);
     }
     progress.finish_and_clear();
-    Ok(done)
+    (done, Ok(()))
 }

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::count;
 use crate::arguments::Where;
-use crate::show;
+use crate::failure::Failure;
+use crate::{output, show};
 
-pub(crate) fn stats(stats: &Stats, paused: &[(String, Option<String>)], as_json: bool) {
+pub(crate) fn stats(stats: &Stats, paused: &[(String, Option<String>)], as_json: bool) -> Result<(), Failure> {
     let counts = [
         ("pending", stats.pending),
         ("failing", stats.failing),
@@ -26,18 +27,18 @@ pub(crate) fn stats(stats: &Stats, paused: &[(String, Option<String>)], as_json:
         for (name, number) in counts {
             document[name] = show::count(count(number));
         }
-        println!("{document}");
-        return;
+        return output::line(document);
     }
     for (name, number) in counts {
         let oldest = stats.oldest_age.filter(|_| name == "pending");
         let oldest = oldest.map_or_else(String::new, |age| format!(", the oldest for {}", show::time(age)));
-        println!("{name:<10} {}{oldest}", count(number));
+        output::line(format_args!("{name:<10} {}{oldest}", count(number)))?;
     }
     for (destination, key) in paused {
         let place = Where { destination: destination.clone(), key: key.clone() };
-        println!("paused     {}", self::place(&place));
+        output::line(format_args!("paused     {}", self::place(&place)))?;
     }
+    Ok(())
 }
 
 /// What a pause holds back.
@@ -48,36 +49,38 @@ pub(crate) fn place(place: &Where) -> String {
     }
 }
 
-pub(crate) fn failing(events: &[FailingEvent], as_json: bool) {
+pub(crate) fn failing(events: &[FailingEvent], as_json: bool) -> Result<(), Failure> {
     let each = events.iter().map(|failing| {
         let state = if failing.blocked { "blocked" } else { "failing" };
         (&failing.pending, state, failing.attempts, failing.failing_for, &*failing.error)
     });
-    list(each, as_json);
+    list(each, as_json)
 }
 
-pub(crate) fn dead(letters: &[DeadLetter], as_json: bool) {
-    list(letters.iter().map(|dead| (&dead.event, "dead", dead.attempts, dead.dead_for, &*dead.error)), as_json);
+pub(crate) fn dead(letters: &[DeadLetter], as_json: bool) -> Result<(), Failure> {
+    list(letters.iter().map(|dead| (&dead.event, "dead", dead.attempts, dead.dead_for, &*dead.error)), as_json)
 }
 
 type Seen<'a> = (&'a PendingEvent, &'static str, u32, Duration, &'a str);
 
-fn list<'a>(each: impl Iterator<Item = Seen<'a>>, as_json: bool) {
+fn list<'a>(each: impl Iterator<Item = Seen<'a>>, as_json: bool) -> Result<(), Failure> {
     if as_json {
-        println!("{}", Value::Array(each.map(document).collect()));
-        return;
+        return output::line(Value::Array(each.map(document).collect()));
     }
     for (pending, state, attempts, since, error) in each {
         let event = pending.event();
         let key = event.key_ref().map_or_else(String::new, |key| format!(" of key {key:?}"));
-        println!(
-            "{state:<8} {} {:?}{key} for {:?}; {attempts} attempts, for {}: {error}",
+        output::line(format_args!(
+            "{state:<8} {} {:?}{key} for {:?}; {}, for {}: {}",
             pending.id(),
             event.kind(),
             event.destination(),
+            show::number(attempts, "attempt"),
             show::time(since),
-        );
+            show::plain(error),
+        ))?;
     }
+    Ok(())
 }
 
 fn document((pending, state, attempts, since, error): Seen<'_>) -> Value {

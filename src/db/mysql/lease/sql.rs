@@ -229,10 +229,11 @@ macro_rules! stopped {
 const RELEASE: &str = concat!("{no_wait}UPDATE {schema}idempotency_leases SET held = 0 WHERE ", stopped!());
 /// Parameters: those of the answer, then those of the row.
 const SETTLE_AS: &str = concat!("{no_wait}UPDATE {schema}idempotency_leases SET ", settled!(), " WHERE ", stopped!());
+/// Parameters: those of the row, token, fence, its state.
 const FORGET: &str = concat!(
     "{no_wait}DELETE FROM {schema}idempotency_leases WHERE ",
     row!(),
-    " AND token = ? AND fence = ? AND (state = 1 OR locked_until <= ",
+    " AND token = ? AND fence = ? AND state = ? AND (state = 1 OR locked_until <= ",
     clock!(),
     ")"
 );

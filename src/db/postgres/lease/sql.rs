@@ -224,8 +224,9 @@ const SETTLE_AS: &str = concat!(
     picked!("lease"),
     " AND lease.token = $4"
 );
+/// Parameters: as above, 6 its state.
 const FORGET: &str = concat!(
-    pick!("token = $4 AND fence = $5 AND (state = 1 OR locked_until <= clock_timestamp())"),
+    pick!("token = $4 AND fence = $5 AND state = $6 AND (state = 1 OR locked_until <= clock_timestamp())"),
     "DELETE FROM {schema}idempotency_leases AS lease USING picked WHERE ",
     picked!("lease"),
     " AND lease.token = $4"

@@ -170,10 +170,11 @@ macro_rules! stopped {
 pub(super) const RELEASE: &str = concat!("UPDATE idempotency_leases SET held = 0 WHERE ", stopped!());
 pub(super) const SETTLE_AS: &str =
     concat!("UPDATE idempotency_leases SET ", settled!("?6", "?7"), " WHERE ", stopped!());
+/// Parameters: as above, 6 its state.
 pub(super) const FORGET: &str = concat!(
     "DELETE FROM idempotency_leases WHERE ",
     row!(),
-    " AND token = ?4 AND fence = ?5 AND (state = 1 OR locked_until <= ",
+    " AND token = ?4 AND fence = ?5 AND state = ?6 AND (state = 1 OR locked_until <= ",
     clock!(),
     ")"
 );

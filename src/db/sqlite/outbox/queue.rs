@@ -5,10 +5,9 @@ mod plans;
 
 use std::time::Duration;
 
-use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteRow};
 use sqlx::{Row, SqlSafeStr, SqlStr, Sqlite, SqliteConnection, SqlitePool, Transaction};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::post::Post;
@@ -21,7 +20,7 @@ use crate::db::outbox::{Acked, Attempt, Beat, Cause, Failing, Fence, From, Membe
 use crate::db::sql::repeated;
 use crate::db::sqlite::inspect::inspect;
 use crate::db::sqlite::own_error;
-use crate::db::sqlite::wait::patiently;
+use crate::db::sqlite::wait::{acquire, patiently};
 use crate::error::{Error, ErrorKind};
 use crate::outbox::{Bucket, DeadLetter, DeadLetters, FailingEvent, PendingEvent, Place, Stats};
 use crate::purge::Batch;
@@ -39,10 +38,6 @@ pub struct SqliteQueue {
     /// One connection: who waits for it stands in a queue.
     books: SqlitePool,
     post: Post,
-}
-
-async fn acquire(pool: &SqlitePool, until: Instant) -> Result<PoolConnection<Sqlite>, sqlx::Error> {
-    timeout_at(until, pool.acquire()).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }
 
 fn which<'q>(text: &'static str, which: &'q DeadLetters, most: u32) -> Bound<'q> {

@@ -75,6 +75,7 @@ impl Table {
         match (row.state(now), change) {
             (State::Running, _) => Operated::InProgress,
             (State::Completed, Change::Release | Change::Settle(_)) => Operated::Changed,
+            (State::Completed, Change::Forget) if entry.state != State::Completed => Operated::Changed,
             (_, Change::Forget) => {
                 rows.take(digest);
                 Operated::Done

@@ -1,5 +1,6 @@
 -- KEYS[1] the record. ARGV: 'release', 'settle' or 'forget', the token that the operator saw, a new token; to settle,
--- retention, least time to keep it, status and answer; to forget, for how many ms the free record is remembered.
+-- retention, least time to keep it, status and answer; to forget, for how many ms the free record is remembered
+-- and the state that the operator saw.
 -- 1: done, now or by an earlier copy of this call. 2: an attempt is running. 0: not the record that was seen.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -15,6 +16,7 @@ if token ~= ARGV[2] then
 end
 if state == 'r' and not lapsed then return 2 end
 if ARGV[1] == 'forget' then
+  if state ~= ARGV[5] then return 0 end
   redis.call('HSET', KEYS[1], 's', 'f', 't', ARGV[3])
   redis.call('HDEL', KEYS[1], 'f', 'l', 'h', 'n', 'a', 'x', 'z', 'k', 'p', 'b', 'u', 'o')
   redis.call('PEXPIRE', KEYS[1], ARGV[4])
