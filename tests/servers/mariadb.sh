@@ -30,6 +30,8 @@ mariadb_install() {
 mariadb_start() {
     local user try
     mariadb_dir=$tmp/mariadb
+    # The user's folder for temporary files may be closed to the server's user.
+    local -x TMPDIR=$mariadb_dir
     user=$(server_user mysql)
     as_user "$user"
     mkdir -m 700 "$mariadb_dir"
@@ -65,10 +67,9 @@ SQL
 }
 
 mariadb_stop() {
-    local pid
-    [ -n "${mariadb_dir:-}" ] && pid=$(cat "$tmp/mariadb.pid" 2>/dev/null) && [ -n "$pid" ] || return 0
-    # Its data is thrown away: no need for a clean end.
-    end_process "$pid" "$mariadb_dir/data" KILL
+    # After a restart that a test may have left under way, or the new server would stay. Its data is thrown away: no need for
+    # a clean end.
+    [ ! -e "$tmp/mariadb.pid" ] || "$tmp/mariadb-ctl" stop-immediate
 }
 
 # The helper that starts and stops this server, for us and for tests. It waits until what it did is done.
@@ -104,7 +105,7 @@ start() {
     # Its own process group: Ctrl-C in a terminal is for the tests, the server is stopped after them.
     set -m
     "${as[@]+"${as[@]}"}" "$server" --no-defaults --datadir="$dir/data" --socket="$dir/socket" \
-        --bind-address=127.0.0.1 --port="$port" --skip-name-resolve --max-connections=500 \
+        --tmpdir="$dir" --bind-address=127.0.0.1 --port="$port" --skip-name-resolve --max-connections=500 \
         --innodb-buffer-pool-size=64M --innodb-flush-log-at-trx-commit=1 --innodb-doublewrite=0 \
         --character-set-server=utf8mb4 >>"$dir/log" 2>&1 </dev/null 9>&- &
     pid=$!
