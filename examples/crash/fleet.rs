@@ -72,10 +72,10 @@ impl Fleet {
     pub async fn kill(&self, number: usize) -> Result<(), Failure> {
         let service = &self.services[number];
         let mut slot = service.child.lock().await;
-        if let Some(mut child) = slot.take() {
-            if service.runs(&mut child)? {
-                child.kill().await?;
-            }
+        if let Some(mut child) = slot.take()
+            && service.runs(&mut child)?
+        {
+            child.kill().await?;
         }
         *slot = Some(service.spawn().await?);
         Ok(())

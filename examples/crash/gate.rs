@@ -54,7 +54,7 @@ impl Gate {
             Self::MariaDb(proxy) => proxy.judge(move |_| if fuse.burns() { how } else { Then::Forward }),
             // It cuts the next answer, whichever that is.
             Self::Redis(cutter) => {
-                cutter.arm(fuse.then.take().map(|then| -> Box<dyn FnOnce() + Send> { Box::new(then) }))
+                cutter.arm(fuse.then.take().map(|then| -> Box<dyn FnOnce() + Send> { Box::new(then) }));
             }
         }
     }
