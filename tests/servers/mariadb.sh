@@ -67,9 +67,10 @@ SQL
 }
 
 mariadb_stop() {
-    # After a restart that a test may have left under way, or the new server would stay. Its data is thrown away: no need for
-    # a clean end.
-    [ ! -e "$tmp/mariadb.pid" ] || "$tmp/mariadb-ctl" stop-immediate
+    local pid
+    [ -n "${mariadb_dir:-}" ] && pid=$(cat "$tmp/mariadb.pid" 2>/dev/null) && [ -n "$pid" ] || return 0
+    # Its data is thrown away: no need for a clean end.
+    end_process "$pid" "$mariadb_dir/data" KILL
 }
 
 # The helper that starts and stops this server, for us and for tests. It waits until what it did is done.

@@ -81,9 +81,10 @@ CONF
 }
 
 postgres_stop() {
-    # After a restart that a test may have left under way, or the new server would stay. Its data is thrown away: no need for
-    # a checkpoint.
-    [ ! -e "$tmp/postgres.pid" ] || "$tmp/postgres-ctl" stop-immediate
+    local pid
+    [ -n "${postgres_dir:-}" ] && pid=$(cat "$tmp/postgres.pid" 2>/dev/null) && [ -n "$pid" ] || return 0
+    # Its data is thrown away: no need for a checkpoint.
+    end_process "$pid" "$postgres_dir/data" QUIT
 }
 
 # The helper that starts and stops this server, for us and for tests. It waits until what it did is done.

@@ -77,10 +77,12 @@ CONF
 }
 
 redis_end() { # NAME…
-    local name
+    local name pid
     for name in "$@"; do
-        # After a restart that a test may have left under way, or the new server would stay.
-        [ ! -e "$tmp/redis-$name.pid" ] || "$tmp/redis-ctl" stop "$name"
+        pid=$(cat "$tmp/redis-$name.pid" 2>/dev/null) && [ -n "$pid" ] || continue
+        # A paused one does not hear anything else.
+        ! alive "$pid" "$(cat "$tmp/redis-$name.port")" || kill -CONT "$pid" 2>/dev/null
+        end_process "$pid" "$(cat "$tmp/redis-$name.port")" TERM
     done
 }
 
