@@ -1,18 +1,23 @@
 //! What was asked, and what was heard of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::ask::Answer;
-use crate::service::Sort;
+use crate::service::Order;
+
+/// How many operations are named that were told what nobody may be told.
+const NAMED: usize = 8;
 
 /// One operation under one key.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    pub sort: Sort,
+    pub order: Order,
     pub began: Instant,
+    /// Whether it takes longer than a lease, while nothing is disturbed.
+    pub is_long: bool,
     /// All final answers, in the order in which they were heard.
     pub answers: Vec<Answer>,
     /// The answer that is there when everything is over.
@@ -23,8 +28,8 @@ pub struct Operation {
 pub struct Book {
     /// By its number.
     operations: Mutex<Vec<Operation>>,
-    /// What nobody may be told, and how often it was.
-    wrong: Mutex<BTreeMap<String, u64>>,
+    /// What nobody may be told, how often it was, and to the first of whom.
+    wrong: Mutex<BTreeMap<String, (u64, BTreeSet<usize>)>>,
     pub attempts: AtomicU64,
     /// Attempts that were told to come again.
     pub told_later: AtomicU64,
@@ -38,11 +43,15 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Book {
     /// The number of a new operation.
-    pub fn begin(&self, sort: impl FnOnce(usize) -> Sort) -> usize {
+    pub fn begin(&self, order: impl FnOnce(usize) -> Order, is_long: bool) -> usize {
         let mut operations = locked(&self.operations);
-        let number = operations.len();
-        operations.push(Operation { sort: sort(number), began: Instant::now(), answers: Vec::new(), last: None });
+        let (number, began) = (operations.len(), Instant::now());
+        operations.push(Operation { order: order(number), began, is_long, answers: Vec::new(), last: None });
         number
+    }
+
+    pub fn order(&self, number: usize) -> Order {
+        locked(&self.operations)[number].order.clone()
     }
 
     pub fn answered(&self, number: usize, answer: Answer) {
@@ -53,8 +62,13 @@ impl Book {
         locked(&self.operations)[number].last = Some(answer);
     }
 
-    pub fn wrong(&self, what: String) {
-        *locked(&self.wrong).entry(what).or_default() += 1;
+    pub fn wrong(&self, number: usize, what: String) {
+        let mut wrong = locked(&self.wrong);
+        let (times, whom) = wrong.entry(what).or_default();
+        *times += 1;
+        if whom.len() < NAMED {
+            whom.insert(number);
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -66,7 +80,11 @@ impl Book {
     }
 
     pub fn wrongs(&self) -> Vec<String> {
-        locked(&self.wrong).iter().map(|(what, times)| format!("clients were told {what}, {times} times")).collect()
+        let say = |(what, (times, whom)): (&String, &(u64, BTreeSet<usize>))| {
+            let whom: Vec<String> = whom.iter().map(ToString::to_string).collect();
+            format!("clients were told {what}, {times} times: operation {}", whom.join(", "))
+        };
+        locked(&self.wrong).iter().map(say).collect()
     }
 
     pub fn count(counter: &AtomicU64) {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -15,6 +15,9 @@ use crate::service::{COMMAND, Settings};
 
 /// Two, so that one can follow the other while that is stopped.
 pub const SERVICES: usize = 2;
+
+/// The one that asks its store each time.
+pub const WITHOUT_MEMORY: usize = 0;
 
 /// How long a service may take to start: its database may be starting, too.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,25 +32,36 @@ struct Service {
     address: OnceLock<String>,
     /// Held by whoever disturbs it.
     child: Mutex<Option<Child>>,
+    /// How it has ended when nobody had killed it.
+    ended: std::sync::Mutex<Vec<String>>,
 }
 
 impl Fleet {
-    pub async fn start(settings: &Settings, folder: &std::path::Path) -> Result<Self, Failure> {
+    /// None of them runs yet.
+    pub fn new(settings: &Settings, folder: &std::path::Path) -> Self {
         let services = (0..SERVICES)
             .map(|number| Service {
                 // Pools that test a connection before they give it out hide what others meet.
-                settings: Settings { tests_connections: number == 0, ..settings.clone() },
+                settings: Settings {
+                    tests_connections: number == 0,
+                    waits: number != WITHOUT_MEMORY,
+                    ..settings.clone()
+                },
                 log: folder.join(format!("service-{number}.log")),
                 address: OnceLock::new(),
                 child: Mutex::new(None),
+                ended: std::sync::Mutex::default(),
             })
             .collect();
-        let fleet = Self { services };
-        for service in &fleet.services {
-            let child = service.spawn().await?;
-            *service.child.lock().await = Some(child);
+        Self { services }
+    }
+
+    pub async fn start(&self) -> Result<(), Failure> {
+        for service in &self.services {
+            let mut slot = service.child.lock().await;
+            *slot = Some(service.spawn().await?);
         }
-        Ok(fleet)
+        Ok(())
     }
 
     pub fn address(&self, number: usize) -> &str {
@@ -58,7 +72,9 @@ impl Fleet {
     pub async fn kill(&self, number: usize) -> Result<(), Failure> {
         let service = &self.services[number];
         let mut slot = service.child.lock().await;
-        if let Some(mut child) = slot.take() {
+        if let Some(mut child) = slot.take()
+            && service.runs(&mut child)?
+        {
             child.kill().await?;
         }
         *slot = Some(service.spawn().await?);
@@ -68,7 +84,7 @@ impl Fleet {
     /// SIGSTOP, and SIGCONT after that long.
     pub async fn stop(&self, number: usize, lasts: Duration) -> Result<(), Failure> {
         let slot = self.services[number].child.lock().await;
-        let Some(pid) = slot.as_ref().and_then(Child::id) else { return Ok(()) };
+        let pid = slot.as_ref().and_then(Child::id).ok_or_else(|| format!("service {number} does not run"))?;
         // By the shell's own `kill`, since a bare machine has no program of that name; and by one process, which continues the
         // service also if we are gone meanwhile.
         let words = format!("kill -STOP {pid} && sleep {} && kill -CONT {pid}", lasts.as_secs_f64());
@@ -76,19 +92,40 @@ impl Fleet {
         if status.success() { Ok(()) } else { Err(format!("{words}: {status}").into()) }
     }
 
-    /// Which have ended by themselves.
-    pub async fn ended(&self) -> Vec<String> {
-        let mut ended = Vec::new();
+    /// What services did that nobody had done to them: they ended, or something in them panicked.
+    pub async fn mishaps(&self) -> Result<Vec<String>, Failure> {
+        let mut mishaps = Vec::new();
         for (number, service) in self.services.iter().enumerate() {
-            if let Some(Ok(Some(status))) = service.child.lock().await.as_mut().map(Child::try_wait) {
-                ended.push(format!("service {number} ended by itself: {status}"));
+            if let Some(child) = service.child.lock().await.as_mut() {
+                service.runs(child)?;
+            }
+            let ended = service.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            mishaps.extend(ended.iter().map(|status| format!("service {number} ended by itself: {status}")));
+            let log = String::from_utf8_lossy(&std::fs::read(&service.log)?).into_owned();
+            let panics = log.lines().filter(|line| line.contains("panicked at"));
+            mishaps.extend(panics.map(|line| format!("service {number}: {line}")));
+        }
+        Ok(mishaps)
+    }
+
+    /// Kills them and waits for it.
+    pub async fn end(&self) {
+        for service in &self.services {
+            if let Some(mut child) = service.child.lock().await.take() {
+                let _ = child.kill().await;
             }
         }
-        ended
     }
 }
 
 impl Service {
+    /// Whether it runs. How a process has ended that was not killed is taken down.
+    fn runs(&self, child: &mut Child) -> Result<bool, Failure> {
+        let Some(status) = child.try_wait()? else { return Ok(true) };
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).push(status.to_string());
+        Ok(false)
+    }
+
     async fn spawn(&self) -> Result<Child, Failure> {
         let listen = self.address.get().map_or("127.0.0.1:0", String::as_str);
         let log = std::fs::File::options().create(true).append(true).open(&self.log)?;

@@ -54,10 +54,7 @@ impl Gate {
             Self::MariaDb(proxy) => proxy.judge(move |_| if fuse.burns() { how } else { Then::Forward }),
             // It cuts the next answer, whichever that is.
             Self::Redis(cutter) => {
-                cutter.cut();
-                if let Some(then) = fuse.then.take() {
-                    then();
-                }
+                cutter.arm(fuse.then.take().map(|then| -> Box<dyn FnOnce() + Send> { Box::new(then) }));
             }
         }
     }
@@ -65,7 +62,8 @@ impl Gate {
     /// From now on everything passes.
     pub fn open(&self) {
         match self {
-            Self::None | Self::Redis(_) => {}
+            Self::None => {}
+            Self::Redis(cutter) => cutter.arm(None),
             Self::Postgres(proxy) => proxy.judge(|_| Then::Forward),
             Self::MariaDb(proxy) => proxy.judge(|_| Then::Forward),
         }

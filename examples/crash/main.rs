@@ -2,14 +2,15 @@
 //! that is restarted at random, under many clients that retry; and at the end a count of what was done.
 //!
 //! `cargo run --release --example crash -- --store postgres --minutes 3`. It starts private servers of its own by `tests/run`
-//! and stops them. The exit code is 0 if every promise was kept, 1 if one was broken, 2 for wrong arguments, and 3 where the
-//! experiment could not be made.
+//! and stops them. The exit code is 0 if every promise was kept, 1 if one was broken, 2 for wrong arguments, 3 where the
+//! experiment could not be made or shows nothing, and 128 and the signal's number where a signal has ended it.
 //!
 //! - `arguments`, `place`: what is asked for, and what each store promises.
 //! - `servers`, `fleet`, `gate`: the database, the services before it, and the proxy between them.
 //! - `schedule` is pure: which fault follows which, by the seed. `faults` does them.
 //! - `clients`, `ask`, `book`: many operations, each under one key, and what was heard of them.
 //! - `service`: the service under test, which is this program again. `effects`: the rows that it writes.
+//! - `signals`: what ends it before its time. `clock`: instants as log lines show them.
 //! - `evidence`: what is found in the database. `check` is pure: what is wrong with it. `report`: the table.
 //! - `wrong`: stores with one mistake each, which must be found out.
 
@@ -22,6 +23,7 @@ mod ask;
 mod book;
 mod check;
 mod clients;
+mod clock;
 mod effects;
 mod evidence;
 mod experiment;
@@ -33,6 +35,7 @@ mod report;
 mod schedule;
 mod servers;
 mod service;
+mod signals;
 mod wrong;
 
 // The proxies of the tests.
@@ -50,6 +53,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use crate::arguments::Arguments;
+use crate::experiment::Ended;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -77,9 +81,13 @@ async fn main() -> ExitCode {
         }
     };
     match experiment::make(&arguments).await {
-        Ok(report) => {
+        Ok(Ended::Reported(report)) => {
             println!("{report}");
             if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) }
+        }
+        Ok(Ended::Interrupted(signal)) => {
+            eprintln!("crash: ended by a signal, so nothing was shown");
+            ExitCode::from(signal.saturating_add(128))
         }
         Err(error) => {
             eprintln!("crash: {error}");

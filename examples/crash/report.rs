@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use crate::check::Violation;
 use crate::schedule::Kind;
 
 /// How many violations are shown.
@@ -23,7 +24,9 @@ pub struct Report {
     /// Of a store that may forget.
     pub forgotten: Option<u64>,
     pub faults: BTreeMap<Kind, u64>,
-    pub violations: Vec<String>,
+    /// Ended by the server, in all.
+    pub sessions: u64,
+    pub violations: Vec<Violation>,
 }
 
 impl fmt::Display for Report {
@@ -45,14 +48,24 @@ impl fmt::Display for Report {
         row(f, "faults", self.faults.values().sum())?;
         for (kind, count) in &self.faults {
             row(f, &format!("  {}", kind.name()), *count)?;
+            if *kind == Kind::Terminate {
+                row(f, "    so many of them", self.sessions)?;
+            }
         }
         row(f, "violations", self.violations.len() as u64)?;
         for violation in self.violations.iter().take(SHOWN) {
-            writeln!(f, "  {violation}")?;
+            write!(f, "{violation}")?;
         }
         if self.violations.len() > SHOWN {
             writeln!(f, "  and {} more", self.violations.len() - SHOWN)?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  {}", self.what)?;
+        self.evidence.iter().try_for_each(|line| writeln!(f, "      {line}"))
     }
 }

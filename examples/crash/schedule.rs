@@ -111,3 +111,28 @@ fn step(place: Place, kind: Kind, rng: &mut StdRng) -> Step {
         count: if kind == Kind::Terminate { rng.random_range(0..4) } else { rng.random_range(0..40) },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_schedule_and_another_one_another() {
+        let of = |seed| steps(Place::Postgres, seed).take(100).collect::<Vec<_>>();
+        assert_eq!(of(7), of(7));
+        assert_ne!(of(7), of(8));
+    }
+
+    #[test]
+    fn every_kind_comes_in_every_round() {
+        for place in [Place::Postgres, Place::PostgresLease, Place::MariaDb, Place::Sqlite, Place::Redis] {
+            let length: usize = Kind::round(place).iter().map(|(_, times)| times).sum();
+            let steps: Vec<Step> = steps(place, 3).take(3 * length).collect();
+            for round in steps.chunks(length) {
+                for (kind, times) in Kind::round(place) {
+                    assert_eq!(round.iter().filter(|step| step.kind == *kind).count(), *times, "{place} {kind:?}");
+                }
+            }
+        }
+    }
+}

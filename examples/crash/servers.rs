@@ -14,30 +14,42 @@ use crate::place::Place;
 
 /// How long servers may take to start: where their packages are missing they are installed first.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// How long they may take to stop.
+const STOPS: Duration = Duration::from_secs(60);
 
+/// Whoever has started them. Dropped, it stops them by itself, which takes a moment.
 pub struct Servers {
     child: Option<Child>,
+}
+
+/// A server that runs, and how to disturb it.
+#[derive(Clone, Debug)]
+pub struct Server {
     place: Place,
     variables: HashMap<String, String>,
 }
 
 impl Servers {
-    pub async fn start(place: Place) -> Result<Self, Failure> {
-        let Some(server) = place.server() else {
-            return Ok(Self { child: None, place, variables: HashMap::new() });
-        };
+    /// None runs yet.
+    pub fn new() -> Self {
+        Self { child: None }
+    }
+
+    pub async fn start(&mut self, place: Place) -> Result<Server, Failure> {
+        let Some(server) = place.server() else { return Ok(Server { place, variables: HashMap::new() }) };
         let script: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/run");
         let mut command = Command::new(&script);
         // Nobody else's server is to be restarted.
         for variable in ["POSTGRES_URL", "MYSQL_URL", "REDIS_URL"] {
             command.env_remove(variable);
         }
-        let mut child = command
+        let child = command
             .args(["--servers", server, "--shell"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| format!("{}: {error}; this example needs the repository", script.display()))?;
+        let child = self.child.insert(child);
         let mut lines = BufReader::new(child.stdout.take().ok_or("no output of tests/run")?).lines();
         let mut variables = HashMap::new();
         let needed = variable(place);
@@ -50,9 +62,19 @@ impl Servers {
                 variables.insert(name.to_owned(), value.replace('\\', ""));
             }
         }
-        Ok(Self { child: Some(child), place, variables })
+        Ok(Server { place, variables })
     }
 
+    /// Stops them and waits for it.
+    pub async fn stop(self) {
+        if let Some(mut child) = self.child {
+            drop(child.stdin.take());
+            let _ = timeout(STOPS, child.wait()).await;
+        }
+    }
+}
+
+impl Server {
     fn get(&self, variable: &str) -> &str {
         self.variables.get(variable).map_or("", String::as_str)
     }
@@ -80,14 +102,6 @@ impl Servers {
         let program = self.get(variable(self.place).1);
         let status = Command::new(program).args(words).stdin(Stdio::null()).status().await?;
         if status.success() { Ok(()) } else { Err(format!("{program} {}: {status}", words.join(" ")).into()) }
-    }
-
-    /// Stops them and waits for it.
-    pub async fn stop(mut self) {
-        if let Some(mut child) = self.child.take() {
-            drop(child.stdin.take());
-            let _ = timeout(Duration::from_secs(60), child.wait()).await;
-        }
     }
 }
 

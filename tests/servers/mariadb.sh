@@ -30,6 +30,8 @@ mariadb_install() {
 mariadb_start() {
     local user try
     mariadb_dir=$tmp/mariadb
+    # The user's folder for temporary files may be closed to the server's user.
+    local -x TMPDIR=$mariadb_dir
     user=$(server_user mysql)
     as_user "$user"
     mkdir -m 700 "$mariadb_dir"
@@ -104,7 +106,7 @@ start() {
     # Its own process group: Ctrl-C in a terminal is for the tests, the server is stopped after them.
     set -m
     "${as[@]+"${as[@]}"}" "$server" --no-defaults --datadir="$dir/data" --socket="$dir/socket" \
-        --bind-address=127.0.0.1 --port="$port" --skip-name-resolve --max-connections=500 \
+        --tmpdir="$dir" --bind-address=127.0.0.1 --port="$port" --skip-name-resolve --max-connections=500 \
         --innodb-buffer-pool-size=64M --innodb-flush-log-at-trx-commit=1 --innodb-doublewrite=0 \
         --character-set-server=utf8mb4 >>"$dir/log" 2>&1 </dev/null 9>&- &
     pid=$!

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use sqlx::{Pool, Transaction};
 use tokio::time::sleep;
 
-use super::{Order, Sort};
+use super::{LEASE, Order, RUN, Sort, Told};
 use crate::Failure;
 use crate::effects::{Effect, Effects};
 
@@ -23,9 +23,17 @@ pub fn digest(body: &[u8]) -> String {
 }
 
 /// The answer of one run: no other run gives the same.
-fn answer(order: &Order) -> Bytes {
+fn answer(order: &Order) -> Result<Bytes, serde_json::Error> {
     let (run, filler) = (uuid::Uuid::new_v4().to_string(), "x".repeat(order.filler));
-    serde_json::json!({ "operation": order.operation, "run": run, "filler": filler }).to_string().into()
+    serde_json::to_vec(&Told { operation: order.operation, run, filler }).map(Bytes::from)
+}
+
+/// With a header field of its own: an answer is more than its body.
+fn respond(status: StatusCode, body: Bytes) -> Response {
+    match serde_json::from_slice::<Told>(&body) {
+        Ok(told) => (status, [(RUN, told.run)], body).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
 }
 
 async fn work(millis: u64) {
@@ -37,7 +45,7 @@ async fn work(millis: u64) {
 /// With the store's transaction: whatever fails, nothing is kept.
 pub async fn in_the_claims_transaction<DB: Effects>(mut tx: Tx<DB>, Json(order): Json<Order>) -> Response {
     work(order.before).await;
-    let body = answer(&order);
+    let Ok(body) = answer(&order) else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
     let effect = Effect { operation: order.operation, fence: 0, digest: digest(&body) };
     if let Err(error) = DB::write(&mut tx, &effect).await {
         tracing::info!(%error, "the effect was not written");
@@ -45,11 +53,11 @@ pub async fn in_the_claims_transaction<DB: Effects>(mut tx: Tx<DB>, Json(order):
     }
     work(order.after).await;
     match order.sort {
-        Sort::Declined => (StatusCode::PAYMENT_REQUIRED, body).into_response(),
+        Sort::Declined => respond(StatusCode::PAYMENT_REQUIRED, body),
         Sort::Flaky if rand::random_bool(0.4) => {
             (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], "not now").into_response()
         }
-        _ => (StatusCode::CREATED, body).into_response(),
+        _ => respond(StatusCode::CREATED, body),
     }
 }
 
@@ -66,10 +74,13 @@ where
     match write(&pool, &attempt, &order).await {
         Ok(body) => {
             work(order.after).await;
-            (StatusCode::CREATED, body).into_response()
+            respond(StatusCode::CREATED, body)
         }
         Err(error) => {
             tracing::info!(error, "the effect was not written");
+            // It may have been, and only the answer was lost. The key is kept as long as if this process had died, so that
+            // whoever runs twice has waited for a lease.
+            sleep(LEASE).await;
             RetryLater.into_response()
         }
     }
@@ -83,7 +94,7 @@ async fn write<DB: Effects + LeaseDialect>(
     if let Some(done) = attempt.resume::<String>()? {
         return Ok(done.state.into());
     }
-    let body = answer(order);
+    let body = answer(order)?;
     let fence = attempt.fence().map_or(0, |fence| fence.0.try_into().unwrap_or(i64::MAX));
     let effect = Effect { operation: order.operation, fence, digest: digest(&body) };
     if order.sort == Sort::Plain {

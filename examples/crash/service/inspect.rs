@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use idempotency::IdempotencyLayer;
 use idempotency::store::Store;
+use serde::{Deserialize, Serialize};
 use sqlx::pool::PoolConnection;
 use sqlx::{Database, MySql, MySqlPool, PgPool, Pool, Postgres, Row, Sqlite, SqlitePool};
 use tokio::time::timeout;
@@ -19,19 +20,31 @@ pub enum AnyPool {
 }
 
 /// What is not in order.
-pub async fn inspect<S: Store>(State((layer, pools)): State<(IdempotencyLayer<S>, Vec<AnyPool>)>) -> Json<Vec<String>> {
-    let mut wrong = Vec::new();
-    if layer.running() + layer.keys_in_flight() > 0 {
-        wrong.push(format!("{} requests run, {} keys are in flight", layer.running(), layer.keys_in_flight()));
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Inspected {
+    /// It may come into order by itself.
+    pub unsettled: Vec<String>,
+    /// What was left in connections that nobody uses. It counts although it may be gone at the next look, which ends dead
+    /// connections and frees locks.
+    pub left: Vec<String>,
+}
+
+/// Connections are looked at once nobody uses them.
+pub async fn inspect<S: Store>(State((layer, pools)): State<(IdempotencyLayer<S>, Vec<AnyPool>)>) -> Json<Inspected> {
+    let mut seen = Inspected::default();
+    let (running, in_flight) = (layer.running(), layer.keys_in_flight());
+    if running + in_flight > 0 {
+        seen.unsettled.push(format!("{running} requests run, {in_flight} keys are in flight"));
+        return Json(seen);
     }
     for pool in pools {
-        wrong.extend(match pool {
-            AnyPool::Postgres(pool) => check(&pool).await,
-            AnyPool::MySql(pool) => check(&pool).await,
-            AnyPool::Sqlite(pool) => check(&pool).await,
-        });
+        match pool {
+            AnyPool::Postgres(pool) => check(&pool, &mut seen).await,
+            AnyPool::MySql(pool) => check(&pool, &mut seen).await,
+            AnyPool::Sqlite(pool) => check(&pool, &mut seen).await,
+        }
     }
-    Json(wrong)
+    Json(seen)
 }
 
 trait Inspect: Database {
@@ -40,22 +53,21 @@ trait Inspect: Database {
 }
 
 /// All connections at once, so that none is asked twice.
-async fn check<DB: Inspect>(pool: &Pool<DB>) -> Vec<String> {
-    let (mut wrong, mut out) = (Vec::new(), Vec::new());
+async fn check<DB: Inspect>(pool: &Pool<DB>, seen: &mut Inspected) {
+    let mut out = Vec::new();
     let size = pool.options().get_max_connections();
     while out.len() < size as usize {
         match checked_out(pool).await {
             Ok((connection, left)) => {
                 out.push(connection);
-                wrong.extend(left);
+                seen.left.extend(left);
             }
             Err(error) => {
-                wrong.push(format!("{} of {size} connections could be checked out: {error}", out.len()));
+                seen.unsettled.push(format!("{} of {size} connections could be checked out: {error}", out.len()));
                 break;
             }
         }
     }
-    wrong
 }
 
 /// One connection, and what is left in it. A dead one is replaced: servers have ended many.
@@ -73,10 +85,18 @@ async fn checked_out<DB: Inspect>(pool: &Pool<DB>) -> Result<(PoolConnection<DB>
     }
 }
 
+/// The server's code for a statement inside an aborted transaction.
+const ABORTED: &str = "25P02";
+
 impl Inspect for Postgres {
     async fn left(connection: &mut Self::Connection) -> Result<Option<String>, sqlx::Error> {
         // A statement of the simple protocol is a transaction of its own, unless there is one: there `now()` stands still.
-        sqlx::raw_sql("SELECT 1").execute(&mut *connection).await?;
+        match sqlx::raw_sql("SELECT 1").execute(&mut *connection).await {
+            Err(sqlx::Error::Database(error)) if error.code().is_some_and(|code| code == ABORTED) => {
+                return Ok(Some("a connection of the pool is inside an aborted transaction".to_owned()));
+            }
+            done => done.map(drop)?,
+        }
         let row = sqlx::raw_sql("SELECT now() <> statement_timestamp()").fetch_one(connection).await?;
         Ok(row.try_get::<bool, _>(0)?.then(|| "a connection of the pool is inside a transaction".to_owned()))
     }

@@ -1,4 +1,4 @@
-//! What a client asks for.
+//! What a client asks for, and what it is told.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,4 +27,34 @@ pub struct Order {
     pub after: u64,
     /// How many bytes longer the answer is.
     pub filler: usize,
+}
+
+/// The header field that says whose request it is.
+pub const TENANT: &str = "tenant";
+
+impl Order {
+    /// Two tenants use the same keys at the same time.
+    pub fn tenant(&self) -> &'static str {
+        if self.operation % 2 == 0 { "even" } else { "odd" }
+    }
+
+    pub fn key(&self) -> String {
+        format!("operation-{}", self.operation / 2)
+    }
+
+    /// Another request under the same key.
+    pub fn altered(self) -> Self {
+        Self { filler: self.filler + 1, ..self }
+    }
+}
+
+/// The header field of an answer that repeats [`Told::run`].
+pub const RUN: &str = "run";
+
+/// The body of an answer: no other run gives the same.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Told {
+    pub operation: i64,
+    pub run: String,
+    pub filler: String,
 }

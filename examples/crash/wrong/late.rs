@@ -7,7 +7,7 @@ use idempotency::store::{Claim, ClaimRequest, PostgresClaim, Settled, Settlement
 use idempotency::{Error, Key, LookupKey, PostgresStore};
 use sqlx::PgPool;
 
-use super::{Wrong, record, unavailable};
+use super::{Wrong, name, replay, unavailable};
 
 #[derive(Clone)]
 pub struct LateStore {
@@ -19,7 +19,7 @@ pub struct LateStore {
 
 pub struct LateClaim {
     inner: PostgresClaim,
-    key: String,
+    request: ClaimRequest,
     store: LateStore,
 }
 
@@ -29,22 +29,24 @@ impl LateStore {
     }
 
     /// A lock for longer than services are stopped.
-    async fn lock(&self, key: &str) -> Result<bool, sqlx::Error> {
+    async fn lock(&self, request: &ClaimRequest) -> Result<bool, sqlx::Error> {
         let locked = sqlx::query(
-            "INSERT INTO wrong_locks (id_key, until) VALUES ($1, clock_timestamp() + interval '3.5 seconds')
-             ON CONFLICT (id_key) DO UPDATE SET until = excluded.until WHERE wrong_locks.until < clock_timestamp()",
+            "INSERT INTO wrong_locks (name, until) VALUES ($1, clock_timestamp() + interval '3.5 seconds')
+             ON CONFLICT (name) DO UPDATE SET until = excluded.until WHERE wrong_locks.until < clock_timestamp()",
         );
-        Ok(locked.bind(key).execute(&self.pool).await?.rows_affected() == 1)
+        Ok(locked.bind(name(request)).execute(&self.pool).await?.rows_affected() == 1)
     }
 
-    async fn unlock(&self, key: &str) -> Result<(), sqlx::Error> {
-        let unlock = sqlx::query("DELETE FROM wrong_locks WHERE id_key = $1");
-        unlock.bind(key).execute(&self.pool).await.map(drop)
+    async fn unlock(&self, request: &ClaimRequest) -> Result<(), sqlx::Error> {
+        let unlock = sqlx::query("DELETE FROM wrong_locks WHERE name = $1");
+        unlock.bind(name(request)).execute(&self.pool).await.map(drop)
     }
 
-    async fn answer(&self, key: &str) -> Result<Option<Vec<u8>>, Error> {
-        let answer = sqlx::query_scalar("SELECT answer FROM wrong_answers WHERE id_key = $1").bind(key);
-        answer.fetch_optional(&self.pool).await.map_err(unavailable)
+    async fn answer(&self, request: &ClaimRequest) -> Result<Option<Verdict<LateClaim>>, Error> {
+        let answer =
+            sqlx::query_as("SELECT fingerprint, answer FROM wrong_answers WHERE name = $1").bind(name(request));
+        let row: Option<(Vec<u8>, Vec<u8>)> = answer.fetch_optional(&self.pool).await.map_err(unavailable)?;
+        row.map(|(fingerprint, answer)| replay(request, &fingerprint, answer)).transpose()
     }
 }
 
@@ -52,23 +54,21 @@ impl Store for LateStore {
     type Claim = LateClaim;
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Verdict<LateClaim>, Error> {
-        let key = request.lookup().key().as_str().to_owned();
-        if self.has_lock && !self.lock(&key).await.map_err(unavailable)? {
-            return match self.answer(&key).await? {
-                Some(answer) => Ok(Verdict::Replay(record(request, answer)?)),
-                None => Ok(Verdict::InProgress { retry_after: None }),
-            };
+        if self.has_lock && !self.lock(request).await.map_err(unavailable)? {
+            return Ok(self.answer(request).await?.unwrap_or(Verdict::InProgress { retry_after: None }));
         }
-        if let Some(answer) = self.answer(&key).await? {
-            self.unlock(&key).await.map_err(unavailable)?;
-            return Ok(Verdict::Replay(record(request, answer)?));
+        if let Some(answered) = self.answer(request).await? {
+            self.unlock(request).await.map_err(unavailable)?;
+            return Ok(answered);
         }
         let alone = Key::new(&uuid::Uuid::new_v4().to_string());
         let alone = alone.map_err(|error| Error::with_source(idempotency::ErrorKind::Setup, error))?;
         let lookup = LookupKey::new(request.lookup().scope().clone(), alone, request.lookup().endpoint().clone());
         let alone = ClaimRequest::new(lookup, *request.fingerprint(), request.retention());
         Ok(match self.inner.claim(&alone).await? {
-            Verdict::Claimed(inner) => Verdict::Claimed(LateClaim { inner, key, store: self.clone() }),
+            Verdict::Claimed(inner) => {
+                Verdict::Claimed(LateClaim { inner, request: request.clone(), store: self.clone() })
+            }
             _ => Verdict::InProgress { retry_after: None },
         })
     }
@@ -84,7 +84,7 @@ impl Claim for LateClaim {
     }
 
     async fn settle(self, settlement: Settlement) -> Result<Settled, Error> {
-        let Self { inner, key, store } = self;
+        let Self { inner, request, store } = self;
         let answer = match &settlement {
             Settlement::Commit(kept) | Settlement::Refuse(kept) => Some(kept.answer.encode()),
             _ => None,
@@ -94,11 +94,14 @@ impl Claim for LateClaim {
         // As if the database were some way off.
         tokio::time::sleep(Duration::from_millis(30)).await;
         if let Some(answer) = answer {
-            let insert = "INSERT INTO wrong_answers (id_key, answer) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-            sqlx::query(insert).bind(&key).bind(answer).execute(&store.pool).await.map_err(unavailable)?;
+            let insert =
+                "INSERT INTO wrong_answers (name, fingerprint, answer) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+            let insert =
+                sqlx::query(insert).bind(name(&request)).bind(&request.fingerprint().to_bytes()[..]).bind(answer);
+            insert.execute(&store.pool).await.map_err(unavailable)?;
         }
         if store.has_lock {
-            store.unlock(&key).await.map_err(unavailable)?;
+            store.unlock(&request).await.map_err(unavailable)?;
         }
         Ok(Settled::Recorded)
     }

@@ -1,19 +1,20 @@
 //! Stores with one mistake each, on Postgres. The experiment must find them out, or it proves nothing.
 
 mod late;
+mod leased;
 mod open;
-mod tokenless;
 
 use std::str::FromStr;
 
+use idempotency::fingerprint::{Fingerprint, Match};
 use idempotency::record::{Answer, Record};
-use idempotency::store::ClaimRequest;
+use idempotency::store::{ClaimRequest, Verdict};
 use idempotency::{Error, ErrorKind};
 use sqlx::PgPool;
 
 pub use late::LateStore;
+pub use leased::{LEASE, LeasedStore};
 pub use open::OpenStore;
-pub use tokenless::TokenlessStore;
 
 use crate::Failure;
 use crate::place::Place;
@@ -26,19 +27,31 @@ pub enum Wrong {
     CommitBeforeClaim,
     /// A lease whose end is not compared with its owner.
     SettleWithoutToken,
+    /// A lease that is taken from its owner without waiting for its end.
+    TakeOverAtOnce,
+    /// Answers whoever knows the key, whatever is asked for.
+    AnswerAnybody,
     /// Looks answers up in a transaction, which it leaves open.
     ReplayWithoutRollback,
 }
 
 impl Wrong {
-    const ALL: [Self; 4] =
-        [Self::ClaimWithoutLock, Self::CommitBeforeClaim, Self::SettleWithoutToken, Self::ReplayWithoutRollback];
+    const ALL: [Self; 6] = [
+        Self::ClaimWithoutLock,
+        Self::CommitBeforeClaim,
+        Self::SettleWithoutToken,
+        Self::TakeOverAtOnce,
+        Self::AnswerAnybody,
+        Self::ReplayWithoutRollback,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::ClaimWithoutLock => "claim-without-lock",
             Self::CommitBeforeClaim => "commit-before-claim",
             Self::SettleWithoutToken => "settle-without-token",
+            Self::TakeOverAtOnce => "take-over-at-once",
+            Self::AnswerAnybody => "answer-anybody",
             Self::ReplayWithoutRollback => "replay-without-rollback",
         }
     }
@@ -47,7 +60,7 @@ impl Wrong {
     pub fn place(self) -> Place {
         match self {
             Self::ClaimWithoutLock | Self::CommitBeforeClaim | Self::ReplayWithoutRollback => Place::Postgres,
-            Self::SettleWithoutToken => Place::PostgresLease,
+            Self::SettleWithoutToken | Self::TakeOverAtOnce | Self::AnswerAnybody => Place::PostgresLease,
         }
     }
 }
@@ -63,10 +76,10 @@ impl FromStr for Wrong {
 /// The tables of all of them.
 pub async fn create(pool: &PgPool) -> Result<(), Failure> {
     sqlx::raw_sql(
-        "CREATE TABLE wrong_answers (id_key text PRIMARY KEY, answer bytea NOT NULL);
-         CREATE TABLE wrong_locks (id_key text PRIMARY KEY, until timestamptz NOT NULL);
-         CREATE TABLE wrong_leases (id_key text PRIMARY KEY, fence bigint NOT NULL, until timestamptz NOT NULL,
-            answer bytea)",
+        "CREATE TABLE wrong_answers (name text PRIMARY KEY, fingerprint bytea NOT NULL, answer bytea NOT NULL);
+         CREATE TABLE wrong_locks (name text PRIMARY KEY, until timestamptz NOT NULL);
+         CREATE TABLE wrong_leases (name text PRIMARY KEY, fence bigint NOT NULL, until timestamptz NOT NULL,
+            fingerprint bytea NOT NULL, answer bytea)",
     )
     .execute(pool)
     .await?;
@@ -77,7 +90,17 @@ fn unavailable(error: sqlx::Error) -> Error {
     Error::with_source(ErrorKind::Unavailable, error)
 }
 
-fn record(request: &ClaimRequest, answer: Vec<u8>) -> Result<Record, Error> {
+/// Whose key.
+fn name(request: &ClaimRequest) -> String {
+    format!("{}: {}", request.lookup().scope().as_str(), request.lookup().key().as_str())
+}
+
+/// A stored answer, for whoever asks for the same.
+fn replay<C>(request: &ClaimRequest, fingerprint: &[u8], answer: Vec<u8>) -> Result<Verdict<C>, Error> {
+    let fingerprint = Fingerprint::from_bytes(fingerprint).ok_or(ErrorKind::Unreadable)?;
+    if request.compare(&fingerprint) == Match::Different {
+        return Ok(Verdict::Mismatch);
+    }
     let answer = Answer::decode(answer.into()).map_err(|error| Error::with_source(ErrorKind::Unreadable, error))?;
-    Ok(Record { fingerprint: *request.fingerprint(), answer })
+    Ok(Verdict::Replay(Record { fingerprint, answer }))
 }
