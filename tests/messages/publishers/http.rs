@@ -160,7 +160,7 @@ async fn an_answer_that_is_lost_is_unknown_and_no_connection_is_unavailable() {
 async fn a_connection_is_used_again_although_answers_have_bodies() {
     let (endpoint, address) = Endpoint::started().await;
     let gate = Gate::before(&address).await;
-    let publisher = at(&format!("127.0.0.1:{}", gate.port()));
+    let publisher = at(&format!("127.0.0.1:{}", gate.port())).deadline(Duration::from_secs(20));
     for _ in 0..20 {
         endpoint.answers("x".repeat(10_000));
         assert_eq!(publisher.publish(event("")).await, Answer::ACKED);
