@@ -5,9 +5,10 @@ use std::time::Instant;
 use axum::body::Body;
 use http::Request;
 use idempotency::MemoryStore;
+use idempotency::fingerprint::Fingerprinter;
 use ruts::store::moka::MokaStore;
 
-use crate::stacks::{Peer, axum_idempotent, bare, idempotent, ours};
+use crate::stacks::{Peer, axum_idempotent, bare, idempotent, ours, ours_by};
 use crate::sums::{ratios, spread};
 use crate::work::{again, request, send};
 
@@ -26,8 +27,11 @@ pub(crate) async fn run() {
     let bare = bare();
     let memory = idempotent::memory::MemoryStore::builder().try_build().expect("a store");
     let moka = || MokaStore::builder().max_capacity(1_000_000).build();
+    let store = || MemoryStore::new().capacity(1_000_000);
     let peers = [
-        ours(MemoryStore::new().capacity(1_000_000)),
+        ours(store()),
+        ours_by("idempotency, raw body", store(), Fingerprinter::new().raw_body()),
+        ours_by("idempotency, by key alone", store(), Fingerprinter::new().key_only()),
         idempotent(memory),
         axum_idempotent(moka(), true),
         axum_idempotent(moka(), false),
@@ -58,11 +62,12 @@ pub(crate) async fn run() {
         println!("{:30} first {first:.1}, added {added:.1}, replay {replay:.1}", peer.name);
     }
     println!("ratios, ours to theirs, round by round, and of the best rounds");
-    let ours = &all[0];
-    for (peer, theirs) in peers.iter().zip(&all).skip(1) {
+    // As each is by default, and where both compare as much.
+    for (ours, theirs) in [(0, 3), (0, 4), (0, 5), (1, 3), (2, 4), (1, 5)] {
+        let names = format!("{} to {}", peers[ours].name, peers[theirs].name);
+        let (ours, theirs) = (&all[ours], &all[theirs]);
         println!(
-            "{:30} added {:.2}, first {:.2}, replay {:.2}; best rounds: added {:.2}, replay {:.2}",
-            peer.name,
+            "{names:60} added {:.2}, first {:.2}, replay {:.2}; best rounds: added {:.2}, replay {:.2}",
             ratios(&ours.added, &theirs.added),
             ratios(&ours.first, &theirs.first),
             ratios(&ours.replay, &theirs.replay),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum_idempotent::{IdempotentLayer, IdempotentOptions};
 use http::{Request, Response};
+use idempotency::fingerprint::Fingerprinter;
 use idempotency::store::Store;
 use idempotency::{IdempotencyLayer, Scope};
 use idempotent::IdempotencyStore;
@@ -59,9 +60,14 @@ where
 }
 
 pub(crate) fn ours<S: Store + Clone>(store: S) -> Peer {
+    ours_by("idempotency", store, Fingerprinter::new())
+}
+
+/// Compares requests in another way than by default.
+pub(crate) fn ours_by<S: Store + Clone>(name: &'static str, store: S, fingerprinter: Fingerprinter) -> Peer {
     let runs = Runs::default();
-    let layer = IdempotencyLayer::new(store, Scope::shared());
-    peer("idempotency", false, layer.layer(handler(&runs)), runs)
+    let layer = IdempotencyLayer::new(store, Scope::shared()).fingerprint(fingerprinter);
+    peer(name, false, layer.layer(handler(&runs)), runs)
 }
 
 pub(crate) fn idempotent<S>(store: S) -> Peer
