@@ -12,7 +12,7 @@ pub const USAGE: &str =
                       replay-without-rollback]
 
   --store    where the keys are (postgres); private servers are started for it
-  --minutes  how long there are faults (2; 0.4 with --wrong); a fraction will do
+  --minutes  how long there are faults (2; 0.3 with --wrong); a fraction will do
   --seed     decides which fault follows which, and when; by default another one each time. The same seed gives the
              same schedule, but not the same interleaving
   --no-aof   Redis without its append-only file: what a restart makes it forget is counted and no violation
@@ -47,7 +47,7 @@ impl Arguments {
             }
         }
         // A store that is wrong shows it soon.
-        let minutes = minutes.unwrap_or(if wrong.is_some() { 0.4 } else { 2.0 });
+        let minutes = minutes.unwrap_or(if wrong.is_some() { 0.3 } else { 2.0 });
         let lasts = Some(minutes).filter(|minutes| (0.05..=1440.0).contains(minutes)).map(|minutes| minutes * 60.0);
         let lasts = Duration::from_secs_f64(lasts.ok_or("--minutes must be between 0.05 and 1440")?);
         let own = wrong.map(Wrong::place);
