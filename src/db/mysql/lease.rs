@@ -222,19 +222,12 @@ impl Table for MySqlLeases {
     }
 
     async fn operate(&self, owner: &Owner, fence: i64, operation: Operation<'_>) -> Result<bool, sqlx::Error> {
-        let forgets = match operation {
-            Operation::Forget { completed } => Some(completed),
-            _ => None,
-        };
         let change = match operation {
-            Operation::Release => query(&self.texts.release),
-            Operation::Settle(stored) => settled(query(&self.texts.settle_as), stored),
-            Operation::Forget { .. } => query(&self.texts.forget),
-        };
-        let change = owned(change, owner).bind(fence);
-        let change = match forgets {
-            Some(completed) => change.bind(i16::from(completed)),
-            None => change,
+            Operation::Release => owned(query(&self.texts.release), owner).bind(fence),
+            Operation::Settle(stored) => owned(settled(query(&self.texts.settle_as), stored), owner).bind(fence),
+            Operation::Forget { completed } => {
+                owned(query(&self.texts.forget), owner).bind(fence).bind(i16::from(completed))
+            }
         };
         match self.update(&owner.lookup, change).await {
             Err(error) if is_conflict(&error) => Ok(false),
