@@ -2,14 +2,16 @@
 //!
 //! sqlx 0.9 does not survive a dropped `begin`: the BEGIN may reach the server while sqlx counts no transaction, and
 //! the connection goes back to the pool inside one that nobody will end (launchbadge/sqlx#4385, #4393; case T09).
-//! So BEGIN runs on a task of its own. Whoever asked may be dropped; the task finishes and rolls back.
+//! So a BEGIN is polled to its end. Whoever asked may be dropped; a task finishes it and rolls back.
 
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
 use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use sqlx::Transaction;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "testing"))]
 use sqlx::{Pool, SqlSafeStr};
+use tokio::runtime::Handle;
 
 use super::Dialect;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -18,7 +20,7 @@ use super::slot::unwind;
 /// A connection of the pool with an open transaction.
 ///
 /// # Cancel safety
-/// Waiting for the connection is cut at once; a BEGIN under way is finished and rolled back by its own task.
+/// Waiting for the connection is cut at once; a BEGIN under way is finished and rolled back by a task of its own.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "testing"))]
 pub(crate) async fn begin<DB: Dialect>(
     pool: &Pool<DB>,
@@ -27,12 +29,7 @@ pub(crate) async fn begin<DB: Dialect>(
     let connection = pool.acquire().await?;
     let statement = statement.into_sql_str();
     #[expect(clippy::disallowed_methods, reason = "this is the place")]
-    let task = tokio::spawn(async move { Transaction::begin(connection, Some(statement)).await });
-    match task.await {
-        Ok(begun) => begun,
-        // The runtime is shutting down.
-        Err(_) => Err(sqlx::Error::WorkerCrashed),
-    }
+    undisturbed(async move { Transaction::begin(connection, Some(statement)).await }).await
 }
 
 /// BEGIN on a connection at hand. Only for work that is [`undisturbed`].
@@ -45,22 +42,47 @@ pub(crate) async fn begin_on<DB: Dialect>(
     Transaction::begin(connection, Some(statement.into_sql_str())).await
 }
 
-/// Runs work on a connection to its end, on a task of its own, whatever becomes of whoever asked for it. A statement
-/// that is dropped while sqlx prepares it on MySQL leaves answers in the connection that the next statement takes for
-/// its own. Large work comes in a box, so that whoever waits for it stays small.
+/// Work on a connection that goes on to its end, whatever becomes of whoever asked for it. A statement that is dropped
+/// while sqlx prepares it on MySQL leaves answers in the connection that the next statement takes for its own.
+///
+/// It runs where it is asked for and costs no task; only what is dropped half-way becomes one. Not an `async fn`, whose
+/// future would hold the work beside its box.
 ///
 /// # Cancel safety
 /// The work goes on, and what it makes is dropped in the end.
-#[cfg(any(feature = "mysql", feature = "sqlite"))]
-pub(crate) async fn undisturbed<T: Send + 'static>(
-    work: impl Future<Output = Result<T, sqlx::Error>> + Send + 'static,
-) -> Result<T, sqlx::Error> {
-    #[expect(clippy::disallowed_methods, reason = "the task must not end before its connection is in order")]
-    let task = tokio::spawn(work);
-    match task.await {
-        Ok(done) => done,
-        // The runtime is shutting down.
-        Err(_) => Err(sqlx::Error::WorkerCrashed),
+pub(crate) fn undisturbed<F>(work: F) -> Undisturbed<F>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    Undisturbed { runtime: Handle::current(), work: Some(Box::pin(work)) }
+}
+
+pub(crate) struct Undisturbed<F: Future<Output: Send> + Send + 'static> {
+    /// Of whoever asked: it may be dropped elsewhere.
+    runtime: Handle,
+    /// Absent once it is done, or has panicked.
+    work: Option<Pin<Box<F>>>,
+}
+
+impl<F: Future<Output: Send> + Send + 'static> Future for Undisturbed<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let Some(mut work) = self.work.take() else { return Poll::Pending };
+        let polled = work.as_mut().poll(context);
+        if polled.is_pending() {
+            self.work = Some(work);
+        }
+        polled
+    }
+}
+
+impl<F: Future<Output: Send> + Send + 'static> Drop for Undisturbed<F> {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            // Detached. Where the runtime is shutting down, the work is dropped.
+            drop(self.runtime.spawn(work));
+        }
     }
 }
 

@@ -341,15 +341,12 @@ impl Rows for MySqlInbox {
 
     async fn commit(&self, lent: Lent<Self>, own: &Own) -> Result<(), Uncommitted<Self>> {
         let (inbox, own) = (self.clone(), own.clone());
-        match undisturbed(Box::pin(async move { Ok(commit(inbox, lent, own).await) })).await {
-            Ok(done) => done,
-            Err(error) => Err(Uncommitted::lost(Error::with_source(ErrorKind::NotRecorded, error))),
-        }
+        undisturbed(commit(inbox, lent, own)).await
     }
 
     async fn undo(&self, mut lent: Lent<Self>, failed: Option<&Own>) -> Result<(), sqlx::Error> {
         let count = failed.map(|own| self.failure(&own.identity, own.retention));
-        undisturbed(Box::pin(async move {
+        undisturbed(async move {
             let left = lent.session.0.leave_open(&mut lent.transaction).await;
             match count {
                 Some(_) if left == Left::Ended => Err(sqlx::Error::PoolTimedOut),
@@ -357,7 +354,7 @@ impl Rows for MySqlInbox {
                 Some(count) => count.execute(&mut *lent.transaction).await.map(drop),
                 None => Ok(()),
             }
-        }))
+        })
         .await
     }
 

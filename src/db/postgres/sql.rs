@@ -21,32 +21,34 @@ pub(crate) const BEGIN_MARKED_SERIALIZABLE: &str = begin!("SERIALIZABLE" marked)
 /// Whether this is still the transaction that was begun with the mark. Fails in an aborted one.
 pub(crate) const PROBE_MARK: &str = "SELECT coalesce(current_setting('idempotency.unkeyed', true), '') = 'open'";
 
-/// The parts that the claim's two forms share.
+/// The parts that the claim's forms share.
 macro_rules! claim_part {
-    // Inserts, or takes over an expired row; leaves every live row alone.
-    (claimed from [$($source:tt)*] returning [$($more:tt)*]) => {
-        concat!(
-            r#"claimed AS (
-    INSERT INTO {schema}idempotency_keys AS held
+    // A new row, from the time `moment.at`.
+    (insert) => {
+        r#"INSERT INTO {schema}idempotency_keys AS held
         (scope, id_key, endpoint, state, fingerprint, token, claim_xid, accepted_at, expires_at)
-    SELECT $1, $2, $3, 0, $7, $8, pg_current_xact_id(), moment.at, moment.at + $9 * interval '1 microsecond'
-    FROM "#,
-            $($source)*,
+    SELECT $1, $2, $3, 0, $7, $8, pg_current_xact_id(), moment.at, moment.at + $9 * interval '1 microsecond'"#
+    };
+    // One time for the row's two: a settlement that leaves `expires_at` alone touches no index.
+    (moment) => {
+        "(SELECT clock_timestamp() AS at OFFSET 0) AS moment"
+    };
+    // Under the lock of another part, inserts, or takes over an expired row; leaves every live row alone.
+    (claimed) => {
+        concat!(
+            "claimed AS (\n    ",
+            claim_part!(insert),
+            "\n    FROM k CROSS JOIN LATERAL ",
+            claim_part!(moment),
             r#"
+    WHERE k.got
     ON CONFLICT (scope, id_key, endpoint) DO UPDATE SET
         state = 0, fingerprint = excluded.fingerprint, token = excluded.token, claim_xid = excluded.claim_xid,
         accepted_at = excluded.accepted_at, settled_at = NULL, expires_at = excluded.expires_at, answer = NULL
     WHERE held.expires_at <= clock_timestamp()
-    RETURNING ctid::text AS ctid, claim_xid::text AS xid, accepted_at"#,
-            $($more)*,
-            "\n)"
+    RETURNING ctid::text AS ctid, claim_xid::text AS xid, accepted_at
+)"#
         )
-    };
-    // Under the lock of another part.
-    (claimed) => {
-        claim_part!(claimed
-            from ["k CROSS JOIN LATERAL (SELECT clock_timestamp() AS at OFFSET 0) AS moment\n    WHERE k.got"]
-            returning [""])
     };
     (live) => {
         r#"live AS MATERIALIZED (
@@ -102,23 +104,23 @@ SELECT
     };
 }
 
-/// The claim under READ COMMITTED of a key that is free or whose row decides, which is nearly every one: steps 1 to 3 of
-/// [`CLAIM`] with the same parameters, at two thirds of its cost. CASE keeps their order: with a live row no lock is
-/// tried, and what stands in RETURNING is done for the returned row alone. No row: somebody holds the key, or the record
-/// was committed after this statement's snapshot; the caller asks by [`CLAIM`].
-pub(crate) const CLAIM_FREE: &str = concat!(
-    "\nWITH ",
-    claim_part!(live),
-    ", ",
-    claim_part!(claimed
-        from [r#"(SELECT clock_timestamp() AS at OFFSET 0) AS moment
-    WHERE CASE WHEN EXISTS (SELECT FROM live) THEN false ELSE pg_try_advisory_xact_lock($4) END"#]
-        returning [",\n        pg_try_advisory_xact_lock($5, $6),\n        ", claim_part!(bounds)]),
+/// The claim under READ COMMITTED of a key that has no row, which is nearly every one, with the parameters of [`CLAIM`]:
+/// lock K, insert, and from the returned row alone lock F, as there. It asks for no more, because what a larger
+/// statement costs is mostly its plan's size. No row comes back where the key is held, or has a row, live or expired:
+/// the caller asks by [`CLAIM`], and may hold K then.
+pub(crate) const CLAIM_NEW: &str = concat!(
+    "\n    ",
+    claim_part!(insert),
+    "\n    FROM ",
+    claim_part!(moment),
     r#"
-SELECT live.state, live.fingerprint, live.answer, claimed.ctid, claimed.xid,
-    (extract(epoch FROM claimed.accepted_at) * 1000000)::int8 AS accepted
-FROM claimed FULL JOIN live ON true
-"#
+    WHERE pg_try_advisory_xact_lock($4)
+    ON CONFLICT (scope, id_key, endpoint) DO NOTHING
+    RETURNING ctid::text AS ctid, claim_xid::text AS xid, (extract(epoch FROM accepted_at) * 1000000)::int8 AS accepted,
+        pg_try_advisory_xact_lock($5, $6),
+        "#,
+    claim_part!(bounds),
+    "\n"
 );
 
 /// The live row alone, in a statement of its own outside any transaction: it takes no lock and writes nothing.

@@ -18,7 +18,8 @@ use crate::store::Token;
 /// The texts of one store.
 #[derive(Debug)]
 pub(crate) struct Statements {
-    claim_free: SqlStr,
+    /// Not above READ COMMITTED.
+    claim_new: Option<SqlStr>,
     claim: SqlStr,
     peek: SqlStr,
     settle: SqlStr,
@@ -63,6 +64,17 @@ pub(crate) struct Bounds {
     pub(crate) keepalive_interval: Duration,
 }
 
+/// What a claim asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) lookup: &'a LookupKey,
+    pub(crate) locks: Locks,
+    pub(crate) fingerprint: &'a Fingerprint,
+    pub(crate) token: Token,
+    pub(crate) retention: Duration,
+    pub(crate) bounds: Bounds,
+}
+
 /// A finished record to store in a transaction of its own.
 pub(crate) struct Finished<'a> {
     pub(crate) state: i16,
@@ -78,11 +90,9 @@ pub(crate) const ORPHANED: i16 = 2;
 
 impl Statements {
     pub(crate) fn new(schema: &SchemaName, strict: bool, persistent: bool) -> Self {
-        let (claim_free, claim) =
-            if strict { (sql::CLAIM_STRICT, sql::CLAIM_STRICT) } else { (sql::CLAIM_FREE, sql::CLAIM) };
         Self {
-            claim_free: expand(claim_free, Some(schema)),
-            claim: expand(claim, Some(schema)),
+            claim_new: (!strict).then(|| expand(sql::CLAIM_NEW, Some(schema))),
+            claim: expand(if strict { sql::CLAIM_STRICT } else { sql::CLAIM }, Some(schema)),
             peek: expand(sql::PEEK, Some(schema)),
             settle: expand(sql::SETTLE, Some(schema)),
             store_finished: expand(sql::STORE_FINISHED, Some(schema)),
@@ -112,34 +122,37 @@ impl Statements {
         row.as_ref().map(read_live).transpose().map(Option::flatten)
     }
 
-    /// `again`: the key was held, or its record too new to be seen, when the transaction asked before.
-    pub(crate) async fn claim(
+    /// Claims a key that has no row and that nobody holds. `None`: ask by [`Self::claim`].
+    pub(crate) async fn claim_new(
         &self,
         connection: &mut PgConnection,
-        again: bool,
-        lookup: &LookupKey,
-        locks: Locks,
-        claim: (&Fingerprint, Token, Duration),
-        bounds: Bounds,
-    ) -> Result<Seen, sqlx::Error> {
-        let (fingerprint, token, retention) = claim;
-        let row = self
-            .query(if again { &self.claim } else { &self.claim_free })
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<ClaimedRow>, sqlx::Error> {
+        let Some(text) = &self.claim_new else { return Ok(None) };
+        let row = self.claiming(text, wanted).fetch_optional(connection).await?;
+        row.as_ref().map(|row| read_claimed(row, row.try_get("ctid")?)).transpose()
+    }
+
+    pub(crate) async fn claim(&self, connection: &mut PgConnection, wanted: &Wanted<'_>) -> Result<Seen, sqlx::Error> {
+        let row = self.claiming(&self.claim, wanted).fetch_optional(connection).await?;
+        row.as_ref().map_or(Ok(Seen::Unseen), read_claim)
+    }
+
+    fn claiming(&self, text: &SqlStr, wanted: &Wanted<'_>) -> Query<'static, Postgres, PgArguments> {
+        let Wanted { lookup, locks, bounds, .. } = *wanted;
+        self.query(text)
             .bind(lookup.scope().as_str())
             .bind(lookup.key().as_str())
             .bind(lookup.endpoint().as_str())
             .bind(locks.key)
             .bind(locks.fingerprint.0)
             .bind(locks.fingerprint.1)
-            .bind(&fingerprint.to_bytes()[..])
-            .bind(&token.as_bytes()[..])
-            .bind(microseconds(retention))
+            .bind(&wanted.fingerprint.to_bytes()[..])
+            .bind(&wanted.token.as_bytes()[..])
+            .bind(microseconds(wanted.retention))
             .bind(bounds.idle.map(|idle| idle.as_millis().clamp(1, i32::MAX as u128).to_string()))
             .bind(whole_seconds(bounds.keepalive_idle))
             .bind(whole_seconds(bounds.keepalive_interval))
-            .fetch_optional(connection)
-            .await?;
-        row.as_ref().map_or(Ok(Seen::Unseen), read_claim)
     }
 
     /// Whether exactly the claim's own row was settled, in its own transaction.
@@ -239,14 +252,17 @@ fn read_claim(row: &PgRow) -> Result<Seen, sqlx::Error> {
         return Ok(seen);
     }
     if let Some(ctid) = row.try_get::<Option<String>, _>("ctid")? {
-        let (xid, accepted) = (row.try_get("xid")?, row.try_get("accepted")?);
-        return Ok(Seen::Claimed(ClaimedRow { ctid, xid, accepted }));
+        return read_claimed(row, ctid).map(Seen::Claimed);
     }
     if row.try_get::<Option<bool>, _>("got_key")? == Some(true) {
         return Ok(Seen::Unseen);
     }
     let rival = row.try_get::<Option<bool>, _>("rival")?.unwrap_or(false);
     Ok(Seen::Held { other: rival })
+}
+
+fn read_claimed(row: &PgRow, ctid: String) -> Result<ClaimedRow, sqlx::Error> {
+    Ok(ClaimedRow { ctid, xid: row.try_get("xid")?, accepted: row.try_get("accepted")? })
 }
 
 /// Retention as the server takes it; a thousand years is as good as for ever and stays within its calendar.

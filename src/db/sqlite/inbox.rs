@@ -252,16 +252,16 @@ impl Rows for SqliteInbox {
         Ok(failures.unwrap_or_default().unsigned_abs())
     }
 
-    /// On a task, since a COMMIT whose answer nobody reads leaves sqlx's count of transactions wrong.
+    /// To its end, since a COMMIT whose answer nobody reads leaves sqlx's count of transactions wrong.
     async fn commit(&self, mut lent: Lent<Self>, own: &Own) -> Result<(), Uncommitted<Self>> {
         let own = own.clone();
-        let done = undisturbed(async move {
-            Ok(match commit(&mut lent, &own).await {
+        undisturbed(async move {
+            match commit(&mut lent, &own).await {
                 Ok(()) => Ok(()),
                 Err(error) => Err(Uncommitted::open(error, lent)),
-            })
-        });
-        done.await.unwrap_or_else(|error| Err(Uncommitted::lost(Error::with_source(ErrorKind::NotRecorded, error))))
+            }
+        })
+        .await
     }
 
     async fn undo(&self, lent: Lent<Self>, failed: Option<&Own>) -> Result<(), sqlx::Error> {

@@ -39,7 +39,7 @@ pub(super) async fn ask(store: &Arc<Shared>, request: &ClaimRequest) -> Answer {
         }))
         // Otherwise nothing was written, and nobody waits until the session is in order.
     };
-    undisturbed(Box::pin(asking)).await.map_err(in_claim::<MySql>)?
+    undisturbed(asking).await.map_err(in_claim::<MySql>)?
 }
 
 /// `None`: the key is ours, in this transaction.

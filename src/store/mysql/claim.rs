@@ -106,7 +106,7 @@ impl MySqlClaim {
     /// The claim's transaction was not open any more. If its row is committed, so is what the handler wrote before:
     /// the key is closed until a person looks, and this fails (H29). Otherwise nothing was kept.
     async fn close_key(&self) -> Result<(), Error> {
-        let closing = undisturbed(Box::pin(self.ending.clone().close_key()));
+        let closing = undisturbed(self.ending.clone().close_key());
         let error = match timeout(self.ending.store.settle_timeout, closing).await {
             Ok(Ok(false)) => return Ok(()),
             Ok(Ok(true)) => Error::new(ErrorKind::TransactionEnded),
@@ -121,7 +121,7 @@ impl MySqlClaim {
     async fn learn_outcome(&self, lost: Option<sqlx::Error>) -> Result<Settled, Error> {
         for pause in LOOKS {
             sleep(pause).await;
-            let look = Box::pin(find_own(Arc::clone(&self.ending.store), self.ending.request.clone()));
+            let look = find_own(Arc::clone(&self.ending.store), self.ending.request.clone());
             if matches!(timeout(Duration::from_secs(1), undisturbed(look)).await, Ok(Ok(true))) {
                 return Ok(Settled::Recorded);
             }
@@ -135,14 +135,10 @@ impl MySqlClaim {
     /// Runs the end of a transaction. One that takes too long is given up, and its session ended.
     async fn in_time(&self, end: impl Future<Output = End> + Send + 'static) -> End {
         let limit = self.ending.store.settle_timeout;
-        match undisturbed(async move { Ok(timeout(limit, end).await.ok()) }).await {
-            Ok(Some(end)) => end,
-            Ok(None) => {
-                self.ending.session.end_in_background();
-                End::Unknown(None)
-            }
-            Err(error) => End::Unknown(Some(error)),
-        }
+        undisturbed(timeout(limit, end)).await.unwrap_or_else(|_| {
+            self.ending.session.end_in_background();
+            End::Unknown(None)
+        })
     }
 }
 

@@ -137,7 +137,7 @@ impl Purge for MySqlStore {
         let mut left = limit;
         while left > 0 {
             let batch = left.min(BATCH);
-            let gone = undisturbed(Box::pin(Arc::clone(&self.shared).purge(batch))).await.map_err(in_claim::<MySql>)?;
+            let gone = undisturbed(Arc::clone(&self.shared).purge(batch)).await.map_err(in_claim::<MySql>)?;
             purged += gone;
             if gone < u64::from(batch) {
                 break;

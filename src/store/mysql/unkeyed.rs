@@ -71,15 +71,14 @@ impl Unkeyed for MySqlUnkeyed {
                     Err(ErrorKind::TransactionEnded.into())
                 }
                 Closed::Intact(transaction) if keep => {
-                    let kept = undisturbed(Box::pin(async move { Ok(keep_writes(session, transaction).await) }));
-                    match timeout(self.limit, kept).await {
-                        Ok(kept) => kept.map_err(before_commit::<MySql>)?,
-                        Err(elapsed) => Err(Error::with_source(ErrorKind::NotRecorded, elapsed)),
-                    }
+                    let kept = undisturbed(keep_writes(session, transaction));
+                    timeout(self.limit, kept)
+                        .await
+                        .unwrap_or_else(|elapsed| Err(Error::with_source(ErrorKind::NotRecorded, elapsed)))
                 }
                 Closed::Intact(transaction) => {
                     // A connection that cannot roll back is ended, and the server rolls back.
-                    let left = undisturbed(Box::pin(async move { Ok(session.leave(transaction).await) }));
+                    let left = undisturbed(async move { session.leave(transaction).await });
                     let _ = timeout(self.limit, left).await;
                     Ok(())
                 }

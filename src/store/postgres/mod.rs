@@ -16,7 +16,7 @@ use super::{ClaimRequest, Purge, Store, Unkeyed, Verdict, stored};
 use crate::db::begin::begin;
 use crate::db::fault::{Fault, fault, in_claim};
 use crate::db::migrate;
-use crate::db::postgres::statements::{Bounds, Seen, Statements};
+use crate::db::postgres::statements::{Bounds, Seen, Statements, Wanted};
 use crate::db::postgres::{Locks, sql};
 use crate::db::slot::Slot;
 use crate::db::sql::SchemaName;
@@ -126,26 +126,30 @@ impl Shared {
     /// One transaction's worth of asking. `None`: ask in a new one.
     async fn ask(self: &Arc<Self>, request: &ClaimRequest) -> Result<Option<Verdict<PostgresClaim>>, Error> {
         let mut transaction = begin(&self.pool, self.begin).await.map_err(in_claim::<Postgres>)?;
-        let locks = self.locks(request);
-        let asked = (request.fingerprint(), request.token(), request.retention());
+        let wanted = Wanted {
+            lookup: request.lookup(),
+            locks: self.locks(request),
+            fingerprint: request.fingerprint(),
+            token: request.token(),
+            retention: request.retention(),
+            bounds: self.bounds,
+        };
+        let claimed = |transaction, row| {
+            let slot = Slot::begun(transaction);
+            Verdict::Claimed(PostgresClaim::new(Arc::clone(self), request.clone(), slot, row))
+        };
+        let statements = &self.statements;
+        if let Some(row) = statements.claim_new(&mut transaction, &wanted).await.map_err(in_claim::<Postgres>)? {
+            return Ok(Some(claimed(transaction, row)));
+        }
         // Under READ COMMITTED each statement has a snapshot of its own; above, only a new transaction has.
-        let times = if self.strict { 0 } else { ASKED_AGAIN };
-        for again in 0..=times {
-            let statements = &self.statements;
-            let seen = statements.claim(&mut transaction, again > 0, request.lookup(), locks, asked, self.bounds).await;
-            let verdict = match seen {
+        let times = if self.strict { 1 } else { ASKED_AGAIN };
+        for _ in 0..times {
+            let verdict = match statements.claim(&mut transaction, &wanted).await {
                 Err(error) if self.strict && fault::<Postgres>(&error) == Fault::Conflict => return Ok(None),
                 Err(error) => return Err(in_claim::<Postgres>(error)),
                 Ok(Seen::Unseen) => continue,
-                Ok(Seen::Claimed(row)) => {
-                    let slot = Slot::begun(transaction);
-                    return Ok(Some(Verdict::Claimed(PostgresClaim::new(
-                        Arc::clone(self),
-                        request.clone(),
-                        slot,
-                        row,
-                    ))));
-                }
+                Ok(Seen::Claimed(row)) => return Ok(Some(claimed(transaction, row))),
                 Ok(Seen::Held { other: true }) => Verdict::Mismatch,
                 Ok(Seen::Held { other: false }) => Verdict::InProgress { retry_after: None },
                 Ok(Seen::Row { state, fingerprint, answer }) => {

@@ -60,7 +60,8 @@ async fn a_first_request_takes_four_round_trips() {
 }
 
 // S10, S12: a key that this process saw done needs no transaction, save where statements outside one run under a
-// stricter isolation level; one that it has not seen needs a transaction once.
+// stricter isolation level; one that it has not seen needs a transaction once, and under READ COMMITTED both forms of the
+// claim.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replay_takes_one_round_trip() {
     let direct = pool_of(2).await;
@@ -68,7 +69,7 @@ async fn a_replay_takes_one_round_trip() {
     create_effects(&direct).await;
     let proxy = Proxy::start(&options()).await;
     let schema = schema_of(&direct).await;
-    const TRANSACTION: [&str; 3] = ["BEGIN ISOLATION LEVEL READ COMMITTED\0", "execute", "ROLLBACK\0"];
+    const TRANSACTION: [&str; 4] = ["BEGIN ISOLATION LEVEL READ COMMITTED\0", "execute", "execute", "ROLLBACK\0"];
     for (level, expected) in [("read committed", &["execute"][..]), ("serializable", &TRANSACTION)] {
         let through = proxy.options(&options());
         let through = through.options([("search_path", schema.as_str()), ("default_transaction_isolation", level)]);
@@ -80,11 +81,13 @@ async fn a_replay_takes_one_round_trip() {
             })
         };
         let first = app(PostgresStore::new(pool.clone()).await.unwrap());
-        let other = app(PostgresStore::new(pool).await.unwrap());
+        let other = app(PostgresStore::new(pool.clone()).await.unwrap());
+        let third = app(PostgresStore::new(pool).await.unwrap());
         let key = format!("replayed under {level}");
         assert!(!send(&first, Some(&key), "{}").await.is_replay());
         // Prepares the statements.
         assert!(send(&first, Some(&key), "{}").await.is_replay());
+        assert!(send(&third, Some(&key), "{}").await.is_replay());
         for (app, expected) in [(&first, expected), (&other, &TRANSACTION), (&other, expected)] {
             pool_is_done().await;
             let trips = count(&proxy);
