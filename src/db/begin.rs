@@ -45,8 +45,8 @@ pub(crate) async fn begin_on<DB: Dialect>(
 /// Work on a connection that goes on to its end, whatever becomes of whoever asked for it. A statement that is dropped
 /// while sqlx prepares it on MySQL leaves answers in the connection that the next statement takes for its own.
 ///
-/// It runs where it is asked for and costs no task; only what is dropped half-way becomes one. Not an `async fn`, whose
-/// future would hold the work beside its box.
+/// It runs where it is asked for and costs no task; only what is dropped half-way becomes one. Kept without being polled
+/// it stands still, with all that it holds. Not an `async fn`, whose future would hold the work beside its box.
 ///
 /// # Cancel safety
 /// The work goes on, and what it makes is dropped in the end.
@@ -80,6 +80,8 @@ impl<F: Future<Output: Send> + Send + 'static> Future for Undisturbed<F> {
 impl<F: Future<Output: Send> + Send + 'static> Drop for Undisturbed<F> {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
+            // What the work drops may want its runtime.
+            let _entered = self.runtime.enter();
             // Detached. Where the runtime is shutting down, the work is dropped.
             drop(self.runtime.spawn(work));
         }

@@ -33,6 +33,10 @@ macro_rules! claim_part {
     (moment) => {
         "(SELECT clock_timestamp() AS at OFFSET 0) AS moment"
     };
+    // The same with the bounds, set whether or not a row comes of it.
+    (bounded moment) => {
+        concat!("(SELECT clock_timestamp() AS at,\n        ", claim_part!(bounds), " OFFSET 0) AS moment")
+    };
     // Under the lock of another part, inserts, or takes over an expired row; leaves every live row alone.
     (claimed) => {
         concat!(
@@ -56,19 +60,19 @@ macro_rules! claim_part {
     WHERE scope = $1 AND id_key = $2 AND endpoint = $3 AND expires_at > clock_timestamp()
 )"#
     };
-    // The bounds of the transaction.
+    // The bounds of the transaction, for whoever takes K: also who merely asks holds it until its transaction ends.
     (bounds) => {
         r#"set_config('idle_in_transaction_session_timeout', coalesce($10, '0'), true),
         set_config('tcp_keepalives_idle', $11, true),
         set_config('tcp_keepalives_interval', $12, true)"#
     };
-    // Locks F and sets the bounds of the transaction, from the row that `claimed` returned alone.
+    // Locks K.
+    (k) => {
+        concat!("k AS MATERIALIZED (\n    SELECT pg_try_advisory_xact_lock($4) AS got,\n        ", claim_part!(bounds))
+    };
+    // Locks F, from the row that `claimed` returned alone.
     (f) => {
-        concat!(
-            "f AS MATERIALIZED (\n    SELECT pg_try_advisory_xact_lock($5, $6) AS got,\n        ",
-            claim_part!(bounds),
-            "\n    FROM claimed\n)"
-        )
+        "f AS MATERIALIZED (\n    SELECT pg_try_advisory_xact_lock($5, $6) AS got FROM claimed\n)"
     };
     // Frees the probe, looks at the rivals where it was obtained, and reads every part.
     (verdict) => {
@@ -112,15 +116,13 @@ pub(crate) const CLAIM_NEW: &str = concat!(
     "\n    ",
     claim_part!(insert),
     "\n    FROM ",
-    claim_part!(moment),
+    claim_part!(bounded moment),
     r#"
     WHERE pg_try_advisory_xact_lock($4)
     ON CONFLICT (scope, id_key, endpoint) DO NOTHING
     RETURNING ctid::text AS ctid, claim_xid::text AS xid, (extract(epoch FROM accepted_at) * 1000000)::int8 AS accepted,
-        pg_try_advisory_xact_lock($5, $6),
-        "#,
-    claim_part!(bounds),
-    "\n"
+        pg_try_advisory_xact_lock($5, $6)
+"#
 );
 
 /// The live row alone, in a statement of its own outside any transaction: it takes no lock and writes nothing.
@@ -147,8 +149,10 @@ WHERE scope = $1 AND id_key = $2 AND endpoint = $3 AND expires_at > clock_timest
 pub(crate) const CLAIM: &str = concat!(
     "\nWITH ",
     claim_part!(live),
-    r#", k AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock($4) AS got WHERE NOT EXISTS (SELECT FROM live)
+    ", ",
+    claim_part!(k),
+    r#"
+    WHERE NOT EXISTS (SELECT FROM live)
 ), "#,
     claim_part!(claimed),
     ", ",
@@ -163,10 +167,9 @@ pub(crate) const CLAIM: &str = concat!(
 /// where nothing was inserted, since a row read first costs a predicate lock that makes claims of different keys
 /// fail each other. Same parameters, same columns.
 pub(crate) const CLAIM_STRICT: &str = concat!(
-    r#"
-WITH k AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock($4) AS got
-), "#,
+    "\nWITH ",
+    claim_part!(k),
+    "\n), ",
     claim_part!(claimed),
     ", ",
     claim_part!(f),
@@ -283,7 +286,8 @@ pub(crate) const FIND: &str =
 /// Records that wait for a person, the oldest first. Parameter: 1 limit.
 pub(crate) const STUCK: &str = entry!("state IN (0, 2) ORDER BY accepted_at LIMIT $1");
 
-/// Deletes a record that nobody runs: it tries K, which every attempt holds.
+/// Deletes a record that nobody runs: it tries K, which every attempt holds, and for a
+/// moment whoever asks for a record.
 /// Parameters: 1 scope, 2 key, 3 endpoint, 4 K, 5 token, 6 the states that it may be in.
 pub(crate) const FORGET: &str = r#"
 WITH k AS MATERIALIZED (
@@ -336,7 +340,7 @@ macro_rules! holder {
     };
 }
 
-/// Who holds K: an attempt that is running. Parameter: 1 K.
+/// Who holds K: an attempt that is running, where there is no record. Parameter: 1 K.
 pub(crate) const HOLDER: &str = holder!(
     "held.locktype = 'advisory' AND held.objsubid = 1 \
         AND held.classid::int8 = (($1 >> 32) & 4294967295) AND held.objid::int8 = ($1 & 4294967295)"

@@ -22,7 +22,7 @@ const ASKED: u32 = 6;
 
 type Answer = Result<Verdict<MySqlClaim>, Error>;
 
-/// Asks on a task of its own: a statement that is dropped half-way would leave its answer to the next one.
+/// Asks to the end, whoever leaves: a statement that is dropped half-way would leave its answer to the next one.
 pub(super) async fn ask(store: &Arc<Shared>, request: &ClaimRequest) -> Answer {
     // Waiting for a connection may be cut at any time.
     let connection = store.pool.acquire().await.map_err(in_claim::<MySql>)?;

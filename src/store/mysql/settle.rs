@@ -1,4 +1,4 @@
-//! The ends of a claim's transaction, each run to its end by a task of its own.
+//! The ends of a claim's transaction, each run to its end whoever leaves.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -159,7 +159,8 @@ impl Shared {
             if matches!(verdict, Verdict::Replay(_)) {
                 self.completed.insert(request.lookup().digest());
             }
-            // The transaction is dropped, not rolled back in this request's time: nothing was written in it.
+            // The transaction is dropped, not rolled back in this request's time: no row was written in it. Until then it
+            // may hold K.
             return Ok(Some(verdict));
         }
         Ok(None)

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use sqlx::{Postgres, Transaction};
+use tokio::time::sleep;
 
 use super::{PostgresStore, state_of};
 use crate::db::begin::{begin, roll_back};
@@ -23,6 +24,10 @@ use crate::store::{Entry, Holder, Kept, KeyStats, Operate, Operated};
 
 /// A committed running row was committed by its own handler: an orphan (H29).
 const RUNNING: i16 = 0;
+
+/// How often to try a key that is held: somebody who asks for a record holds it for a moment, too.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(20);
 
 impl PostgresStore {
     /// The sessions that have held claims for `open_for` or longer, the oldest first, at most `limit`: handlers that are
@@ -75,28 +80,31 @@ impl PostgresStore {
     ) -> Result<Operated, Error> {
         // A key without a record is one that somebody runs.
         let Some(token) = entry.token else { return Ok(Operated::InProgress) };
-        let mut transaction = self.begin_operation().await?;
-        let schema = &self.shared.schema;
         let target = Target { lookup: &entry.lookup, lock: self.key_lock(&entry.lookup), token, states };
-        let changed = match kept {
-            None => statements::forget(&mut transaction, schema, &target).await,
-            Some(kept) => {
-                let answer = kept.answer.encode();
-                statements::settle_as(&mut transaction, schema, &target, kept.retention, &answer).await
-            }
-        };
-        let operated = match changed.map_err(in_claim::<Postgres>)? {
-            Changed::Yes => {
+        let kept = kept.map(|kept| (kept.retention, kept.answer.encode()));
+        for _ in 0..TRIES {
+            let mut transaction = self.begin_operation().await?;
+            let schema = &self.shared.schema;
+            let changed = match &kept {
+                None => statements::forget(&mut transaction, schema, &target).await,
+                Some((retention, answer)) => {
+                    statements::settle_as(&mut transaction, schema, &target, *retention, answer).await
+                }
+            };
+            let changed = changed.map_err(in_claim::<Postgres>)?;
+            if matches!(changed, Changed::Yes) {
                 transaction.commit().await.map_err(in_claim::<Postgres>)?;
                 emit(event);
                 return Ok(Operated::Done);
             }
-            Changed::No => Operated::Changed,
-            Changed::Busy => Operated::InProgress,
-        };
-        // It may hold K, and the next request shall find the key as it was.
-        let _ = roll_back(transaction).await;
-        Ok(operated)
+            // It may hold K, and the next request shall find the key as it was.
+            let _ = roll_back(transaction).await;
+            if matches!(changed, Changed::No) {
+                return Ok(Operated::Changed);
+            }
+            sleep(PAUSE).await;
+        }
+        Ok(Operated::InProgress)
     }
 }
 

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use http::Extensions;
 use idempotency::policy::State;
-use idempotency::store::{Claim, ClaimRequest, Kept, Operate, Operated, PostgresClaim, Settlement, Store, Verdict};
+use idempotency::store::{
+    Claim, ClaimRequest, Isolation, Kept, Operate, Operated, PostgresClaim, Settlement, Store, Verdict,
+};
 use idempotency::testing::store::{answer, request};
 use idempotency::{ErrorKind, PostgresStore, Tx};
 use sqlx::Postgres;
 
-use crate::support::postgres::{pool_of, store_on};
+use crate::support::postgres::{options, pool_of, pool_on, store_on};
+use crate::support::proxy::{Proxy, Then};
 
 const KEPT: Duration = Duration::from_secs(3600);
 
@@ -68,6 +71,41 @@ async fn a_key_whose_lock_is_held_is_in_progress() {
     assert_eq!(store.release(&entry).await.unwrap(), Operated::InProgress);
     assert_eq!(store.forget(&entry).await.unwrap(), Operated::InProgress);
     drop(claim);
+}
+
+// S8, S15: who merely asks for a record holds K, too: for a moment, and not for ever where its host dies without a word.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_asker_is_in_an_operators_way_for_a_moment_only() {
+    let direct = pool_of(5).await;
+    let store = store_on(&direct).await;
+    let schema: String = sqlx::query_scalar("SELECT current_schema()::text").fetch_one(&direct).await.unwrap();
+    let (soon, late) = ((30, Operated::Done), (2000, Operated::InProgress));
+    let levels = [Isolation::ReadCommitted, Isolation::Serializable];
+    for (level, (idle, first)) in levels.into_iter().flat_map(|level| [(level, soon), (level, late)]) {
+        let asked = request(&format!("asked for {idle} ms under {level:?}"), 1);
+        orphan(&store, &asked).await;
+        let entry = find(&store, &asked).await.remove(0);
+        let proxy = Proxy::start(&options()).await;
+        let pool = pool_on(proxy.options(&options()).options([("search_path", schema.as_str())]), 1).await;
+        let idle = Some(Duration::from_millis(idle));
+        let asker = PostgresStore::builder(pool.clone()).isolation(level).idle_timeout(idle).build().await.unwrap();
+        // What it asked its server is over.
+        while pool.num_idle() == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        proxy.judge(|message| if message.is_query("ROLLBACK") { Then::Stall } else { Then::Forward });
+        assert!(matches!(asker.claim(&asked.again()).await.unwrap(), Verdict::Orphaned));
+        let mut operated = store.release(&entry).await.unwrap();
+        assert_eq!(operated, first, "{idle:?}");
+        for _ in 0..200 {
+            if operated == Operated::Done {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            operated = store.release(&entry).await.unwrap();
+        }
+        assert_eq!(operated, Operated::Done);
+    }
 }
 
 // S8: a running key is an uncommitted row; what can be seen is its session, and ending that frees the key.
