@@ -225,6 +225,8 @@ impl<R: Rows> fmt::Debug for Uncommitted<R> {
 }
 
 impl<R: Rows> Uncommitted<R> {
+    /// On SQLite what is committed is known.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(crate) fn lost(error: Error) -> Self {
         Self { error, lent: None }
     }
