@@ -20,8 +20,7 @@ pub(crate) const FIND: &str =
 /// Records that wait for a person, the oldest first. Parameter: 1 limit.
 pub(crate) const STUCK: &str = entry!("state IN (0, 2) ORDER BY accepted_at LIMIT $1");
 
-/// Deletes a record that nobody runs: it tries K, which every attempt holds, and for a
-/// moment whoever asks for a record.
+/// Deletes a record that nobody runs: it tries K, which every attempt holds, and for a moment whoever asks for a record.
 /// Parameters: 1 scope, 2 key, 3 endpoint, 4 K, 5 token, 6 the states that it may be in.
 pub(crate) const FORGET: &str = r#"
 WITH k AS MATERIALIZED (
